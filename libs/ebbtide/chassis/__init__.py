@@ -1,0 +1,1 @@
+"""How a process lives: settings, clock, logs, bus, cycle, effects, start and drain."""

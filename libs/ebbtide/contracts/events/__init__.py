@@ -1,0 +1,79 @@
+"""Every event, and which one service may say it."""
+
+from typing import get_args
+
+import msgspec
+
+from ebbtide.contracts.events.checkpoint import CheckpointCommitted, CheckpointEvent
+from ebbtide.contracts.events.job import (
+    AttemptEnded,
+    AttemptRunning,
+    AttemptStopRequested,
+    FirstFailure,
+    JobEvent,
+    JobFailed,
+    JobPlaced,
+    JobQueued,
+    JobRejected,
+    JobRestarting,
+    JobStopped,
+    JobStopRequested,
+    JobSubmitted,
+    JobSucceeded,
+)
+from ebbtide.contracts.events.node import NodeEvent, NodeFenced, NodeJoined, NodeLost, NodeReturned, NodeSuspected
+from ebbtide.contracts.events.pool import GangPlaced, GangReleased, Place, PoolEvent
+from ebbtide.contracts.events.quota import QuotaChanged, QuotaEvent
+from ebbtide.contracts.events.token import TokenCreated, TokenEvent, TokenKind, TokenRevoked
+from ebbtide.contracts.events.worker import WorkerEnded, WorkerEvent, WorkerStarted
+
+Event = JobEvent | WorkerEvent | PoolEvent | NodeEvent | QuotaEvent | CheckpointEvent | TokenEvent
+
+
+def tag_of(event: type[msgspec.Struct] | msgspec.Struct) -> str:
+    """Give the tag under which an event is stored: ``job.submitted``."""
+    return str(event.__struct_config__.tag)
+
+
+EVENT_TYPES: dict[str, type[msgspec.Struct]] = {tag_of(kind): kind for kind in get_args(Event)}
+
+__all__ = [
+    "EVENT_TYPES",
+    "AttemptEnded",
+    "AttemptRunning",
+    "AttemptStopRequested",
+    "CheckpointCommitted",
+    "CheckpointEvent",
+    "Event",
+    "FirstFailure",
+    "GangPlaced",
+    "GangReleased",
+    "JobEvent",
+    "JobFailed",
+    "JobPlaced",
+    "JobQueued",
+    "JobRejected",
+    "JobRestarting",
+    "JobStopRequested",
+    "JobStopped",
+    "JobSubmitted",
+    "JobSucceeded",
+    "NodeEvent",
+    "NodeFenced",
+    "NodeJoined",
+    "NodeLost",
+    "NodeReturned",
+    "NodeSuspected",
+    "Place",
+    "PoolEvent",
+    "QuotaChanged",
+    "QuotaEvent",
+    "TokenCreated",
+    "TokenEvent",
+    "TokenKind",
+    "TokenRevoked",
+    "WorkerEnded",
+    "WorkerEvent",
+    "WorkerStarted",
+    "tag_of",
+]

@@ -1,0 +1,49 @@
+"""What is known of a node, on ``node-<number>``. Numbers are given once and never reused."""
+
+import msgspec
+
+from ebbtide.contracts.ids import NodeName, NodeNumber, PoolName
+
+
+class NodeJoined(msgspec.Struct, frozen=True, kw_only=True, tag="node.joined"):
+    """An agent registered, for the first time or with other facts than before (fleet).
+
+    ``boot`` is the machine's boot id: a new one proves that nothing of before still runs there.
+    """
+
+    node: NodeNumber
+    name: NodeName
+    pool: PoolName
+    address: str
+    boot: str
+    capacity: dict[str, int]
+
+
+class NodeSuspected(msgspec.Struct, frozen=True, kw_only=True, tag="node.suspected"):
+    """The node has missed renewals of its lease: no new work for it (node_health)."""
+
+    node: NodeNumber
+    why: str
+
+
+class NodeLost(msgspec.Struct, frozen=True, kw_only=True, tag="node.lost"):
+    """The node's lease was taken and has run out: what had ``when_cut_off = "stop"`` is gone (node_health)."""
+
+    node: NodeNumber
+    why: str
+
+
+class NodeReturned(msgspec.Struct, frozen=True, kw_only=True, tag="node.returned"):
+    """The node renews its lease again (node_health)."""
+
+    node: NodeNumber
+
+
+class NodeFenced(msgspec.Struct, frozen=True, kw_only=True, tag="node.fenced"):
+    """Nothing that was placed on the node before this still runs or can have an effect (node_health)."""
+
+    node: NodeNumber
+    why: str
+
+
+NodeEvent = NodeJoined | NodeSuspected | NodeLost | NodeReturned | NodeFenced

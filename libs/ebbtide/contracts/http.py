@@ -1,0 +1,122 @@
+"""Requests and answers of the HTTP interface, shared by api, SDK and CLI."""
+
+import datetime as dt
+from typing import Literal
+
+import msgspec
+
+from ebbtide.contracts.ids import JobId, NodeName, NodeNumber, PoolName, QuotaName, TokenId, Workspace
+from ebbtide.contracts.job_spec import JobSpec
+
+Phase = Literal["submitted", "queued", "placed", "running", "stopping", "restarting", "succeeded", "failed", "stopped", "rejected"]
+FINAL_PHASES: frozenset[str] = frozenset({"succeeded", "failed", "stopped", "rejected"})
+
+
+class Submit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Ask for a job. The submitter makes ``id``: the same one twice is one job, with the same answer."""
+
+    id: JobId
+    job: dict[str, object]
+    workspace: Workspace = Workspace("")
+
+
+class Submitted(msgspec.Struct, frozen=True, kw_only=True):
+    """The job is in the log at ``position``."""
+
+    id: JobId
+    position: int
+
+
+class StopJob(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Ask for a job to end."""
+
+    reason: str = ""
+
+
+class JobView(msgspec.Struct, frozen=True, kw_only=True):
+    """A job as people see it, as of ``position``."""
+
+    id: JobId
+    name: str
+    workspace: Workspace
+    quota: QuotaName
+    priority: int
+    phase: Phase
+    attempt: int
+    restarts: int
+    workers: int
+    nodes: tuple[str, ...]
+    charge: str
+    why: str
+    code: str
+    newest_step: int | None
+    submitted_at: dt.datetime
+    started_at: dt.datetime | None
+    ended_at: dt.datetime | None
+    position: int
+
+
+class JobDetail(JobView, frozen=True, kw_only=True):
+    """A job with its whole specification."""
+
+    spec: JobSpec
+
+
+class JobPage(msgspec.Struct, frozen=True, kw_only=True):
+    """Jobs, newest first; pass ``next`` as ``cursor`` for the following page."""
+
+    jobs: tuple[JobView, ...]
+    next: str = ""
+
+
+class NodeView(msgspec.Struct, frozen=True, kw_only=True):
+    """A node as people see it."""
+
+    number: NodeNumber
+    name: NodeName
+    pool: PoolName
+    reachability: Literal["ready", "suspect", "lost"]
+    capacity: dict[str, int]
+    free: dict[str, int]
+
+
+class Status(msgspec.Struct, frozen=True, kw_only=True):
+    """The platform at a glance."""
+
+    cell: str
+    version: str
+    epoch: int
+    head: int
+    position: int
+    nodes: tuple[NodeView, ...]
+    jobs: dict[str, int]
+
+
+class CreateToken(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Ask for a credential."""
+
+    kind: Literal["admin", "member", "viewer", "job", "agent"]
+    subject: str = ""
+
+
+class TokenView(msgspec.Struct, frozen=True, kw_only=True):
+    """A credential without its secret; ``secret`` is given once, when it is created."""
+
+    id: TokenId
+    kind: str
+    subject: str
+    created_at: dt.datetime
+    revoked_at: dt.datetime | None = None
+    secret: str = ""
+
+
+class Problem(msgspec.Struct, frozen=True, kw_only=True):
+    """An error as ``application/problem+json`` (RFC 9457) with our stable ``code``."""
+
+    status: int
+    code: str
+    title: str
+    detail: str
+    field: str = ""
+    hint: str = ""
+    type: str = "about:blank"

@@ -1,0 +1,60 @@
+"""Closed sets of words about ends."""
+
+from enum import Enum
+from typing import Literal
+
+import msgspec
+
+from ebbtide.contracts.ids import NodeNumber
+
+
+class Outcome(str, Enum):
+    """How an attempt ended. Only these; recovery's verdict on the job is another matter."""
+
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    PREEMPTED = "preempted"
+    STOPPED = "stopped"
+    TIME_LIMIT = "time_limit"
+    CUT_OFF = "cut_off"
+    LOST = "lost"
+    REFUSED = "refused"
+
+
+class EndCause(str, Enum):
+    """How a worker ended, as its agent saw it.
+
+    ``exited`` and ``signalled`` carry the raw wait status; ``oom`` is a kill by the host's memory limit;
+    ``lost`` means nobody saw the end (its sitter died, or its node was called lost) and is never success;
+    ``not_started`` is a worker whose attempt was ended first; ``start_failed`` one that could not be
+    executed; ``lease`` one that was ended because its node's lease ran out.
+    """
+
+    EXITED = "exited"
+    SIGNALLED = "signalled"
+    OOM = "oom"
+    LOST = "lost"
+    NOT_STARTED = "not_started"
+    START_FAILED = "start_failed"
+    LEASE = "lease"
+
+
+StopReason = Literal["worker_failed", "stop_requested", "preempted", "time_limit", "hang"]
+Charge = Literal["in_quota", "idle"]
+
+
+class KeepAll(msgspec.Struct, frozen=True, kw_only=True, tag="all"):
+    """The next attempt starts on the same placement, with no step of the scheduler."""
+
+
+class KeepAllBut(msgspec.Struct, frozen=True, kw_only=True, tag="all_but"):
+    """The scheduler replaces ``nodes`` and keeps the rest where it can."""
+
+    nodes: tuple[NodeNumber, ...]
+
+
+class KeepNone(msgspec.Struct, frozen=True, kw_only=True, tag="none"):
+    """The scheduler places the gang anew."""
+
+
+Keep = KeepAll | KeepAllBut | KeepNone
