@@ -55,7 +55,9 @@ class Malformed(EbbtideError):
     code = "malformed"
 
     def __init__(self, rejected: Rejected) -> None:
-        super().__init__(f"{rejected.field}: {rejected.detail}" if rejected.field else rejected.detail)
+        super().__init__(
+            f"{rejected.field}: {rejected.detail}" if rejected.field else rejected.detail
+        )
         self.rejected = rejected
 
 

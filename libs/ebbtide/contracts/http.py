@@ -5,11 +5,37 @@ from typing import Literal
 
 import msgspec
 
-from ebbtide.contracts.ids import JobId, NodeName, NodeNumber, PoolName, QuotaName, TokenId, Workspace
+from ebbtide.contracts.ids import (
+    JobId,
+    NodeName,
+    NodeNumber,
+    PoolName,
+    QuotaName,
+    TokenId,
+    Workspace,
+)
 from ebbtide.contracts.job_spec import JobSpec
 
-Phase = Literal["submitted", "queued", "placed", "running", "stopping", "restarting", "succeeded", "failed", "stopped", "rejected"]
+Phase = Literal[
+    "submitted",
+    "queued",
+    "placed",
+    "running",
+    "stopping",
+    "restarting",
+    "succeeded",
+    "failed",
+    "stopped",
+    "rejected",
+]
 FINAL_PHASES: frozenset[str] = frozenset({"succeeded", "failed", "stopped", "rejected"})
+
+LOG_ATTEMPT = "Ebb-Log-Attempt"
+LOG_WORKER = "Ebb-Log-Worker"
+LOG_OFFSET = "Ebb-Log-Offset"
+LOG_SIZE = "Ebb-Log-Size"
+LOG_ENDED = "Ebb-Log-Ended"
+"""Headers of a piece of a log: where it begins, how long the log is by now, whether it will grow."""
 
 
 class Submit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -31,6 +57,30 @@ class StopJob(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Ask for a job to end."""
 
     reason: str = ""
+
+
+class StopAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """What a wish to stop came to: asking twice is asking once, and a job that ended stays as it is."""
+
+    id: JobId
+    phase: Phase
+    verdict: Literal["asked", "already_asked", "already_final"]
+    position: int
+
+
+class Uploaded(msgspec.Struct, frozen=True, kw_only=True):
+    """The archive of ``digest`` is in the store; ``new`` says whether it came with this upload."""
+
+    digest: str
+    new: bool
+
+
+class Health(msgspec.Struct, frozen=True, kw_only=True):
+    """The door answers; ``bus`` says whether NATS is reachable, ``position`` how far the door has read."""
+
+    status: Literal["ok"]
+    bus: bool
+    position: int
 
 
 class JobView(msgspec.Struct, frozen=True, kw_only=True):

@@ -102,7 +102,9 @@ def _typed(field: str, table: dict[str, object], struct: type[T]) -> T:
 
 def _whole(field: str, value: object, least: int, most: int) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-        raise _refuse(field, f"a whole number from {least} to {most} is needed, not {str(value)[:40]!r}")
+        raise _refuse(
+            field, f"a whole number from {least} to {most} is needed, not {str(value)[:40]!r}"
+        )
 
 
 def _printable(field: str, text: str) -> None:
@@ -134,13 +136,22 @@ def _check(spec: JobSpec) -> None:
     if sum(role.replicas for role in spec.roles.values()) > WORKERS_MAX:
         raise _refuse("roles", f"more than {WORKERS_MAX} workers", "split the job")
     if spec.code and not (spec.code.startswith("sha256:") and len(spec.code) == 71):
-        raise _refuse("code", "not the digest of an uploaded folder", "upload the folder first: PUT /v1/code/sha256:<hex>")
+        raise _refuse(
+            "code",
+            "not the digest of an uploaded folder",
+            "upload the folder first: PUT /v1/code/sha256:<hex>",
+        )
     for role in spec.roles:
         command = command_of(spec, role)
         if not is_name(role):
             raise _refuse("roles", f"{role[:80]!r} cannot name a role")
         if not command or not command[0]:
-            raise _refuse("command", "the command is empty", 'write command = ["python", "train.py"]', "spec.command")
+            raise _refuse(
+                "command",
+                "the command is empty",
+                'write command = ["python", "train.py"]',
+                "spec.command",
+            )
         for part in command:
             _printable("command", part)
     for key, value in spec.env.items():
@@ -160,7 +171,12 @@ def parse_job_spec(given: object) -> JobSpec:
     roles = _table("roles", table.get("roles") or {"worker": {}})
     table["roles"] = {str(name): _role(str(name), role) for name, role in roles.items()}
     if isinstance(table.get("command"), str):
-        raise _refuse("command", "a list of words is needed, not one string", 'write ["sh", "-c", "…"] for a shell line', "spec.command")
+        raise _refuse(
+            "command",
+            "a list of words is needed, not one string",
+            'write ["sh", "-c", "…"] for a shell line',
+            "spec.command",
+        )
     if "name" not in table:
         raise _refuse("name", "a job needs a name", 'write name = "my-job"', "spec.name")
     restart = table.get("restart")
@@ -169,5 +185,9 @@ def parse_job_spec(given: object) -> JobSpec:
     spec = _typed("", table, JobSpec)
     _check(spec)
     if len(msgspec.json.encode(spec)) > SPEC_BYTES_MAX:
-        raise _refuse("job", f"the job is longer than {SPEC_BYTES_MAX} bytes as stored", "move what is large into the code folder")
+        raise _refuse(
+            "job",
+            f"the job is longer than {SPEC_BYTES_MAX} bytes as stored",
+            "move what is large into the code folder",
+        )
     return spec

@@ -43,6 +43,12 @@ StopReason = Literal["worker_failed", "stop_requested", "preempted", "time_limit
 Charge = Literal["in_quota", "idle"]
 
 
+def exit_code(status: int) -> int:
+    """Read a raw wait status: the exit code, or minus the number of the signal that killed it."""
+    signal_number = status & 0x7F
+    return -signal_number if signal_number else status >> 8 & 0xFF
+
+
 class KeepAll(msgspec.Struct, frozen=True, kw_only=True, tag="all"):
     """The next attempt starts on the same placement, with no step of the scheduler."""
 

@@ -43,6 +43,11 @@ def kv(bucket: str, key: str) -> str:
     return f"$KV.{bucket}.{key}"
 
 
+def kv_changed(bucket: str, key: str) -> str:
+    """Subject on which a write to ``key`` is told once it was accepted, with its revision."""
+    return f"kv.{bucket}.{key}"
+
+
 def agent(cell: str, node: NodeName | str, verb: str) -> str:
     """Subject on which the agent of ``node`` speaks: ``register``, ``report``, ``checkpoint``."""
     return f"agent.{cell}.{node}.{verb}"

@@ -34,9 +34,15 @@ def _number(field: str, value: object) -> tuple[int, int, str]:
     """Read ``value`` as numerator, denominator and suffix, exactly."""
     text = repr(value) if isinstance(value, float) else str(value)
     if isinstance(value, bool) or not isinstance(value, int | float | str):
-        raise _refuse(field, f"a quantity is a number or a string, not {type(value).__name__}", 'write "500m" or 2')
+        raise _refuse(
+            field,
+            f"a quantity is a number or a string, not {type(value).__name__}",
+            'write "500m" or 2',
+        )
     if len(text) > 40:
-        raise _refuse(field, "this quantity has more than 40 characters", 'write "500m", 2 or "16Gi"')
+        raise _refuse(
+            field, "this quantity has more than 40 characters", 'write "500m", 2 or "16Gi"'
+        )
     match = _NUMBER.fullmatch(text.strip())
     if match is None:
         raise _refuse(field, f"{text!r} is not a quantity above zero", 'write "500m", 2 or "16Gi"')
@@ -51,16 +57,24 @@ def _milli(field: str, value: object, limit: int) -> int:
         raise _refuse(field, f"unknown suffix {suffix!r}", 'use none, or "m" for thousandths')
     scaled, rest = divmod(top * (1 if suffix == "m" else MILLI), bottom)
     if rest or scaled == 0:
-        raise _refuse(field, f"{value!r} is not a whole number of thousandths above zero", 'the least is "1m"')
+        raise _refuse(
+            field, f"{value!r} is not a whole number of thousandths above zero", 'the least is "1m"'
+        )
     if scaled > limit:
-        raise _refuse(field, f"{value!r} is more than any machine has", f"the most is {limit // MILLI}")
+        raise _refuse(
+            field, f"{value!r} is more than any machine has", f"the most is {limit // MILLI}"
+        )
     return scaled
 
 
 def _mebibytes(field: str, value: object) -> int:
     top, bottom, suffix = _number(field, value)
     if suffix not in _BYTES:
-        raise _refuse(field, f"unknown suffix {suffix!r}", "use one of Ki Mi Gi Ti, k M G T, or none for bytes")
+        raise _refuse(
+            field,
+            f"unknown suffix {suffix!r}",
+            "use one of Ki Mi Gi Ti, k M G T, or none for bytes",
+        )
     mib = -(-top * _BYTES[suffix] // (bottom * _MIB))
     if top == 0:
         raise _refuse(field, "memory must be above zero", 'write "512Mi"')
@@ -83,19 +97,34 @@ def parse_vector(field: str, given: Mapping[str, object]) -> dict[str, int]:
     for name, value in given.items():
         path = f"{field}.{name}"
         if not isinstance(name, str) or _RESOURCE.fullmatch(name) is None:
-            raise _refuse(field, f"{name!r} is not the name of a resource", "cpu, memory, gpu, gpu/<model> or a custom name")
+            raise _refuse(
+                field,
+                f"{name!r} is not the name of a resource",
+                "cpu, memory, gpu, gpu/<model> or a custom name",
+            )
         if name == "memory":
             vector[name] = _mebibytes(path, value)
         else:
             vector[name] = _milli(path, value, CPU_MAX_MILLI if name == "cpu" else COUNT_MAX_MILLI)
-        if (name == "gpu" or name.startswith("gpu/")) and vector[name] > MILLI and vector[name] % MILLI:
-            raise _refuse(path, f"{value!r} devices", "ask for a fraction below 1, or for whole devices")
+        if (
+            (name == "gpu" or name.startswith("gpu/"))
+            and vector[name] > MILLI
+            and vector[name] % MILLI
+        ):
+            raise _refuse(
+                path, f"{value!r} devices", "ask for a fraction below 1, or for whole devices"
+            )
     return vector
 
 
 def show_vector(vector: Mapping[str, int]) -> str:
     """Write a resource vector for people: ``cpu 1.5, memory 2Gi, gpu/h100 8``."""
-    return ", ".join(f"{name} {show_quantity(name, amount)}" for name, amount in sorted(vector.items())) or "nothing"
+    return (
+        ", ".join(
+            f"{name} {show_quantity(name, amount)}" for name, amount in sorted(vector.items())
+        )
+        or "nothing"
+    )
 
 
 def show_quantity(name: str, amount: int) -> str:

@@ -45,4 +45,6 @@ def decode_body(tag: str, body: bytes | str) -> Event:
     if tag in UPCASTS:
         retired, upcast = UPCASTS[tag]
         return upcast(msgspec.json.decode(body, type=retired))
-    raise UnknownEvent(f"event type {tag!r} is not known to this release (contract level {CONTRACT_LEVEL})")
+    raise UnknownEvent(
+        f"event type {tag!r} is not known to this release (contract level {CONTRACT_LEVEL})"
+    )

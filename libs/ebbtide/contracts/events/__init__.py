@@ -21,7 +21,14 @@ from ebbtide.contracts.events.job import (
     JobSubmitted,
     JobSucceeded,
 )
-from ebbtide.contracts.events.node import NodeEvent, NodeFenced, NodeJoined, NodeLost, NodeReturned, NodeSuspected
+from ebbtide.contracts.events.node import (
+    NodeEvent,
+    NodeFenced,
+    NodeJoined,
+    NodeLost,
+    NodeReturned,
+    NodeSuspected,
+)
 from ebbtide.contracts.events.pool import GangPlaced, GangReleased, Place, PoolEvent
 from ebbtide.contracts.events.quota import QuotaChanged, QuotaEvent
 from ebbtide.contracts.events.token import TokenCreated, TokenEvent, TokenKind, TokenRevoked

@@ -39,6 +39,7 @@ class JobPlaced(msgspec.Struct, frozen=True, kw_only=True, tag="job.placed"):
     placement: PlacementId
     charge: Charge
     resume_step: int | None = None
+    resume_folder: str = ""
 
 
 class JobStopRequested(msgspec.Struct, frozen=True, kw_only=True, tag="job.stop_requested"):
@@ -94,6 +95,7 @@ class JobRestarting(msgspec.Struct, frozen=True, kw_only=True, tag="job.restarti
     counted: bool
     backoff_ms: int = 0
     resume_step: int | None = None
+    resume_folder: str = ""
     why: str = ""
 
 

@@ -23,7 +23,8 @@ class WorkerStarted(msgspec.Struct, frozen=True, kw_only=True, tag="worker.start
 class WorkerEnded(msgspec.Struct, frozen=True, kw_only=True, tag="worker.ended"):
     """No process of the worker is left; ``status`` is the raw wait status (fleet).
 
-    ``ordered`` says that the agent had been told to end it, so its end explains nothing.
+    ``ordered`` says that the agent had been told to end it, so its end explains nothing. A worker that
+    ended before its start was reported has no WorkerStarted; ``started_at`` says when it began.
     """
 
     job: JobId
@@ -36,6 +37,7 @@ class WorkerEnded(msgspec.Struct, frozen=True, kw_only=True, tag="worker.ended")
     ordered: bool = False
     detail: str = ""
     log_bytes: int = 0
+    started_at: dt.datetime | None = None
     ended_at: dt.datetime | None = None
 
 

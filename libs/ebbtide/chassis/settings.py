@@ -1,0 +1,77 @@
+"""Settings from the environment, parsed once and typed; nothing else reads the environment.
+
+``EBB_<NAME>`` is a field of the struct in capitals, after an optional prefix.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from ebbtide.contracts.errors import Malformed, Rejected
+from ebbtide.contracts.ids import is_name
+
+S = TypeVar("S", bound=msgspec.Struct)
+
+
+class Secret(str):
+    """A string that prints as stars."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "'***'"
+
+
+class Connections(msgspec.Struct, frozen=True, kw_only=True):
+    """What every service needs: the cell's name, its servers and the folder of its store."""
+
+    database_url: str
+    nats_url: str
+    store: str
+    cell: str = "main"
+
+    def __repr__(self) -> str:
+        return f"Connections(cell={self.cell!r}, store={self.store!r}, database_url='***', nats_url='***')"
+
+
+def load(struct: type[S], environ: Mapping[str, str], prefix: str = "EBB_") -> S:
+    """Read ``struct`` from variables named ``prefix`` plus the field in capitals.
+
+    Raises:
+        Malformed: names the variable that is missing or of the wrong type.
+    """
+    given = {
+        field: environ[prefix + field.upper()]
+        for field in struct.__struct_fields__
+        if environ.get(prefix + field.upper())
+    }
+    try:
+        return msgspec.convert(given, struct, strict=False)
+    except msgspec.ValidationError as error:
+        detail = str(error)
+        name = next(
+            (f for f in struct.__struct_fields__ if f"`{f}`" in detail or f"$.{f}" in detail), ""
+        )
+        raise Malformed(
+            Rejected(
+                code="settings",
+                field=prefix + name.upper(),
+                detail=detail,
+                hint="set it in the environment of the process",
+            )
+        ) from error
+
+
+def connections(environ: Mapping[str, str]) -> Connections:
+    """Read and check the settings that every service shares."""
+    settings = load(Connections, environ)
+    if not is_name(settings.cell):
+        raise Malformed(
+            Rejected(
+                code="settings", field="EBB_CELL", detail=f"{settings.cell!r} cannot name a cell"
+            )
+        )
+    Path(settings.store).mkdir(parents=True, exist_ok=True, mode=0o700)
+    return settings

@@ -1,0 +1,57 @@
+"""Things for tests, made in one line and showing only what matters."""
+
+import datetime as dt
+
+from ebbtide.contracts.agents import Registration
+from ebbtide.contracts.ids import JobId, NodeName, PoolName, Workspace
+from ebbtide.contracts.job_spec import JobSpec, parse_job_spec
+
+START = dt.datetime(2030, 1, 1, tzinfo=dt.UTC)
+TEAM = Workspace("team")
+
+
+class VirtualClock:
+    """A clock that moves only when it is told to."""
+
+    def __init__(self, now: dt.datetime = START) -> None:
+        self._now = now
+
+    def now(self) -> dt.datetime:
+        """Give the time it was set to."""
+        return self._now
+
+    def monotonic_s(self) -> float:
+        """Give seconds since the tests' beginning of time."""
+        return (self._now - START).total_seconds()
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass."""
+        self._now += dt.timedelta(seconds=seconds)
+
+
+def job_name(number: int) -> JobId:
+    """Make the id of the ``number``-th job of a test."""
+    return JobId(f"job_main_{number:026d}")
+
+
+def spec(workers: int = 1, cpu: str = "1", **fields: object) -> JobSpec:
+    """Make a job of ``workers`` workers that need ``cpu`` each."""
+    resources = {"cpu": cpu, "memory": "1Gi", **fields.pop("resources", {})}  # type: ignore[dict-item]
+    given: dict[str, object] = {
+        "name": "test",
+        "command": ["true"],
+        "roles": {"worker": {"replicas": workers, "resources": resources}},
+        **fields,
+    }
+    return parse_job_spec(given)
+
+
+def registration(name: str, boot: str = "boot-1", **capacity: int) -> Registration:
+    """Make the registration of a node; 4 CPUs and 16 GiB unless ``capacity`` says otherwise."""
+    return Registration(
+        node=NodeName(name),
+        pool=PoolName("default"),
+        address="127.0.0.1",
+        boot=boot,
+        capacity={"cpu": 4000, "memory": 16384, **capacity},
+    )

@@ -1,0 +1,192 @@
+"""All deciding services in one place, on a log in memory and a virtual clock, with simulated agents.
+
+The policies, pictures, inboxes and desired state are the real ones; only the bus is replaced by calls.
+Services take turns in an order drawn from a seed, so a story can be told under many interleavings.
+Every event passes the checks as it is recorded.
+"""
+
+import random
+from collections.abc import Callable
+
+from ebbtide.checkpoint import model as checkpoint_model
+from ebbtide.checkpoint import policy as checkpoint_policy
+from ebbtide.contracts.agents import CheckpointReport, Registration, Report
+from ebbtide.contracts.envelope import Append, Position, Recorded, Unit
+from ebbtide.contracts.events import JobStopRequested, JobSubmitted
+from ebbtide.contracts.ids import JobId
+from ebbtide.contracts.job_spec import JobSpec
+from ebbtide.eventlog.log import Decided
+from ebbtide.eventlog.memory import MemoryLog
+from ebbtide.chassis.service import Decision
+from ebbtide.fleet import model as fleet_model
+from ebbtide.fleet import policy as fleet_policy
+from ebbtide.fleet.desired import desired
+from ebbtide.fleet.inbox import Inbox, is_settled
+from ebbtide.model import job
+from ebbtide.model.job import Job
+from ebbtide.model.world import World
+from ebbtide.quota import model as quota_model
+from ebbtide.quota import policy as quota_policy
+from ebbtide.recovery import model as recovery_model
+from ebbtide.recovery import policy as recovery_policy
+from ebbtide.scheduler import model as scheduler_model
+from ebbtide.scheduler import policy as scheduler_policy
+from ebbtide.testing.agents import SimulatedAgent
+from ebbtide.testing.builders import TEAM, VirtualClock, job_name
+from ebbtide.testing.checks import Checks
+
+TURNS_MAX = 2_000
+"""A stage that is not at rest after so many turns goes round in circles."""
+
+
+class _Player:
+    """One service on the stage."""
+
+    def __init__(self, name: str, picture: object, decide: Callable[[], Decision]) -> None:
+        self.name = name
+        self.picture = picture
+        self.decide = decide
+        self.folded = 0
+        self.revision = 0
+
+
+class Stage:
+    """Tell a story: submit jobs, let services and agents act, look at the log."""
+
+    def __init__(self, *nodes: Registration, seed: int = 0) -> None:
+        self.clock = VirtualClock()
+        self.log = MemoryLog(self.clock)
+        self.checks = Checks()
+        self.world = World()
+        self.inbox = Inbox()
+        self.events: list[Recorded] = []
+        self.agents = {one.node: SimulatedAgent(one, self.clock) for one in nodes}
+        self._random = random.Random(seed)  # noqa: S311  # a test's dice
+        self._jobs = 0
+        self._fleet = fleet_model.Picture()
+        self._checkpoints = checkpoint_model.Picture()
+        self.reports: dict[str, tuple[str, CheckpointReport]] = {}
+        quota, scheduler = quota_model.Picture(), scheduler_model.Picture()
+        recovery = recovery_model.Picture()
+        now = self.clock.now
+        self._players = [
+            _Player("quota", quota, lambda: quota_policy.decide(quota, now())),
+            _Player("scheduler", scheduler, lambda: scheduler_policy.decide(scheduler, now())),
+            _Player("recovery", recovery, lambda: recovery_policy.decide(recovery, now())),
+            _Player(
+                "fleet",
+                self._fleet,
+                lambda: fleet_policy.decide(self._fleet, self.inbox, now()),
+            ),
+            _Player(
+                "checkpoint",
+                self._checkpoints,
+                lambda: checkpoint_policy.decide(self._checkpoints, self.reports.values()),
+            ),
+        ]
+
+    async def submit(self, spec: JobSpec) -> JobId:
+        """Submit a job as api does."""
+        self._jobs += 1
+        name = job_name(self._jobs)
+        await self._say(JobSubmitted(job=name, workspace=TEAM, spec=spec), job.stream(name), 0)
+        return name
+
+    async def stop(self, name: JobId) -> None:
+        """Ask for a job to end, as api does; it is no error if the job has ended."""
+        one = self.world.jobs.get(name)
+        if one is not None and one.stage != "final" and not one.stop_requested:
+            await self._say(JobStopRequested(job=name), job.stream(name), one.version)
+
+    async def _say(self, body: JobSubmitted | JobStopRequested, stream: str, expected: int) -> None:
+        unit = Unit(appends=(Append(stream=stream, body=body, expected=expected, workspace=TEAM),))
+        await self._append("api", None, (unit,))
+
+    async def rest(self) -> None:
+        """Let everybody act until nobody has anything to do at this time."""
+        for _ in range(TURNS_MAX):
+            actors: list[_Player | SimulatedAgent] = [*self._players, *self.agents.values()]
+            self._random.shuffle(actors)
+            moved = [await self._act(actor) for actor in actors]
+            if not any(moved):
+                return
+        raise RuntimeError(f"not at rest after {TURNS_MAX} turns: {self.events[-3:]}")
+
+    async def pass_time(self, seconds: float, step_s: float = 0.5) -> None:
+        """Let time pass in steps, everybody acting in each."""
+        left = seconds
+        while left > 0:
+            self.clock.advance(min(step_s, left))
+            left -= step_s
+            await self.rest()
+
+    async def say(self, service: str, unit: Unit) -> None:
+        """Append on behalf of a service that is not on the stage (node_health)."""
+        await self._append(service, None, (unit,))
+
+    async def _act(self, actor: "_Player | SimulatedAgent") -> bool:
+        if isinstance(actor, SimulatedAgent):
+            return self._visit(actor)
+        return await self._turn(actor)
+
+    async def _turn(self, player: _Player) -> bool:
+        """Have one service fold, decide and commit, as a cycle does."""
+        fresh = self.events[player.folded :]
+        for recorded in fresh:
+            player.picture.apply(recorded)  # type: ignore[attr-defined]  # every picture folds
+        player.folded = len(self.events)
+        if player.name == "fleet":
+            self.inbox.forget(self._fleet)
+        decision = player.decide()
+        if decision.units:
+            await self._append(player.name, player, decision.units)
+        return bool(fresh or decision.units)
+
+    async def _append(self, service: str, player: _Player | None, units: tuple[Unit, ...]) -> None:
+        epoch = (await self.log.head()).epoch
+        read_to = player.folded if player is not None else len(self.events)
+        decided = Decided(
+            service=service,
+            read_to=Position(epoch, read_to),
+            decided_at=self.clock.now(),
+            units=units,
+            revision=player.revision if player is not None else None,
+        )
+        appended = await self.log.append(decided)
+        if player is not None:
+            player.revision = appended.revision
+        for recorded in await self.log.read(len(self.events), 10_000):
+            self.checks.apply(recorded)
+            self.world.apply(recorded)
+            self.events.append(recorded)
+
+    def _visit(self, agent: SimulatedAgent) -> bool:
+        """Carry desired state to an agent and its reports back, as the bus would."""
+        if not agent.connected:
+            return False
+        node = self._fleet.world.node_named(agent.name)
+        if node is None or node.boot != agent.registration.boot:
+            asked = agent.name in self.inbox.registrations
+            self.inbox.registrations[agent.name] = agent.registration
+            return not asked
+        self.inbox.registrations.pop(agent.name, None)
+        wanted = desired(self._fleet, self.inbox, node.number, self.clock.now())
+        moved = agent.reconcile(wanted)
+        unsettled = agent.unsettled()
+        if unsettled:
+            boot = agent.registration.boot
+            self.inbox.take(self._fleet, Report(node=agent.name, boot=boot, workers=unsettled))
+        agent.settle(tuple(one for one in unsettled if is_settled(self._fleet, one)))
+        return moved or bool(unsettled)
+
+    def job(self, name: JobId) -> Job | None:
+        """Give a job as it is; None once it has ended and holds nothing."""
+        return self.world.jobs.get(name)
+
+    def story(self, name: JobId) -> list[str]:
+        """Give the tags of all that was recorded about a job."""
+        return [
+            str(recorded.body.__struct_config__.tag)
+            for recorded in self.events
+            if getattr(recorded.body, "job", None) == name
+        ]

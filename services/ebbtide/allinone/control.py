@@ -1,0 +1,16 @@
+"""Every service in one process: one reader of the log, each service woken by the committed append itself."""
+
+from ebbtide.api import shell as api
+from ebbtide.chassis.process import main
+from ebbtide.checkpoint import shell as checkpoint
+from ebbtide.fleet import shell as fleet
+from ebbtide.node_health import shell as node_health
+from ebbtide.quota import shell as quota
+from ebbtide.recovery import shell as recovery
+from ebbtide.relay import shell as relay
+from ebbtide.scheduler import shell as scheduler
+
+SERVICES = (relay, api, quota, scheduler, fleet, node_health, recovery, checkpoint)
+
+if __name__ == "__main__":
+    main("control", [service.parts for service in SERVICES], hear="memory")

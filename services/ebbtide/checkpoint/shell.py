@@ -1,0 +1,74 @@
+"""Binds the catalogue to the bus: reports in, and an answer once the log holds them."""
+
+import datetime as dt
+from collections.abc import Callable, Sequence
+
+import msgspec
+import structlog
+
+from ebbtide.chassis.bus import Message, Subscription
+from ebbtide.chassis.context import Context, Part
+from ebbtide.chassis.cycle import Cycle, Pure
+from ebbtide.chassis.ears import Ears
+from ebbtide.chassis.service import Decision
+from ebbtide.checkpoint import CARD
+from ebbtide.checkpoint.model import Picture
+from ebbtide.checkpoint.policy import answer, decide
+from ebbtide.contracts import subjects
+from ebbtide.contracts.agents import CheckpointReport
+
+WAITING_MAX = 10_000
+"""Requests that may wait for an answer; more are dropped, and their agents ask again."""
+
+_log = structlog.get_logger()
+
+
+class Catalogue(Pure[Picture]):
+    """The checkpoint service: a picture, and the reports that wait for an answer."""
+
+    def __init__(self, context: Context) -> None:
+        super().__init__(CARD.name, Picture, lambda _picture, _now: Decision())
+        self._cell, self._bus = context.cell, context.bus
+        self._waiting: dict[str, tuple[str, CheckpointReport]] = {}
+        self._listening: list[Subscription] = []
+        self.poke_cycle: Callable[[], None] = lambda: None
+
+    def decide(self, now: dt.datetime) -> Decision:
+        """Decide over the picture and what agents reported."""
+        return decide(self.picture, self._waiting.values())
+
+    async def settle(self, dropped: Sequence[int]) -> None:
+        """Answer every report that is settled."""
+        for reply, (node, report) in list(self._waiting.items()):
+            ack = answer(self.picture, node, report)
+            if ack is not None:
+                del self._waiting[reply]
+                await self._bus.publish(reply, msgspec.json.encode(ack))
+
+    async def listen(self) -> None:
+        """Begin to hear agents."""
+        topic = subjects.agents(self._cell, "checkpoint")
+        self._listening.append(await self._bus.subscribe(topic, self._on_report, queue=CARD.name))
+
+    async def hush(self) -> None:
+        """Stop hearing agents."""
+        for subscription in self._listening:
+            await subscription.close()
+
+    async def _on_report(self, message: Message) -> None:
+        try:
+            report = msgspec.json.decode(message.data, type=CheckpointReport)
+        except msgspec.MsgspecError as error:
+            _log.warning("checkpoint.malformed", subject=message.subject, error=str(error))
+            return
+        if message.reply and len(self._waiting) < WAITING_MAX:
+            self._waiting[message.reply] = (subjects.node_of(message.subject), report)
+        self.poke_cycle()
+
+
+def parts(context: Context) -> list[Part]:
+    """Give what a process runs for this service."""
+    catalogue = Catalogue(context)
+    cycle = Cycle(catalogue, context)
+    catalogue.poke_cycle = cycle.poke
+    return [cycle, Ears("checkpoint.ears", catalogue)]

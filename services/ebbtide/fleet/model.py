@@ -1,0 +1,102 @@
+"""Fleet's picture: the world, the workers of live attempts, and which node has which attempts.
+
+What agents have said and the log does not hold yet is not in the picture: it is the inbox
+(:mod:`ebbtide.fleet.inbox`), and a restarted fleet asks for it again.
+"""
+
+import msgspec
+
+from ebbtide.contracts.envelope import Recorded
+from ebbtide.contracts.events import WorkerEnded, WorkerStarted
+from ebbtide.contracts.ids import JobId, NodeNumber
+from ebbtide.model.job import Job
+from ebbtide.model.job_places import nodes_of
+from ebbtide.model.node import Node
+from ebbtide.model.world import World
+
+
+class Workers(msgspec.Struct, kw_only=True):
+    """The workers of one attempt: who has started, and how those that ended did."""
+
+    attempt: int
+    started: dict[int, None] = {}
+    ended: dict[int, WorkerEnded] = {}
+
+
+class Picture(msgspec.Struct, kw_only=True):
+    """``on_node`` lists jobs whose live attempt has workers there; ``shaken`` jobs lost a node.
+
+    ``touched`` are nodes whose desired state may have changed since the shell last looked.
+    """
+
+    epoch: int = 0
+    position: int = 0
+    world: World = msgspec.field(default_factory=World)
+    versions: dict[JobId, int] = {}
+    workers: dict[JobId, Workers] = {}
+    on_node: dict[NodeNumber, dict[JobId, None]] = {}
+    shaken: dict[JobId, None] = {}
+    delayed: dict[JobId, None] = {}
+    touched: dict[NodeNumber, None] = {}
+
+    def apply(self, recorded: Recorded) -> None:
+        """Fold one event."""
+        self.epoch, self.position = recorded.epoch, recorded.position
+        event = recorded.body
+        if isinstance(event, WorkerStarted | WorkerEnded):
+            self._worker(recorded, event)
+            return
+        job_id = getattr(event, "job", None)
+        before = self.world.jobs.get(job_id) if job_id is not None else None
+        seen = self.world.apply(recorded)
+        if isinstance(seen, Job):
+            self._job(before, seen)
+        elif isinstance(seen, Node):
+            self._node(seen)
+
+    def _worker(self, recorded: Recorded, event: WorkerStarted | WorkerEnded) -> None:
+        if event.job not in self.world.jobs:
+            return
+        self.versions[event.job] = recorded.version
+        workers = self.workers.get(event.job)
+        if workers is None or workers.attempt != event.attempt:
+            return
+        if isinstance(event, WorkerStarted):
+            workers.started[event.worker] = None
+        else:
+            workers.ended[event.worker] = event
+
+    def _job(self, before: Job | None, job: Job) -> None:
+        began = before is None or (before.attempt, before.stage) != (job.attempt, job.stage)
+        if job.is_live and began:
+            self.workers[job.id] = Workers(attempt=job.attempt)
+        if began or (before is not None and before.attempt_stop != job.attempt_stop):
+            self._touch(job)
+        if not job.is_live:
+            self.shaken.pop(job.id, None)
+            self.delayed.pop(job.id, None)
+            if job.stage == "final":
+                self._forget(job.id)
+        elif job.not_before is not None:
+            self.delayed[job.id] = None
+
+    def _touch(self, job: Job) -> None:
+        if job.placement is None:
+            return
+        for node in nodes_of(job.placement):
+            self.touched[node] = None
+            jobs = self.on_node.setdefault(node, {})
+            if job.is_live:
+                jobs[job.id] = None
+            else:
+                jobs.pop(job.id, None)
+
+    def _forget(self, job: JobId) -> None:
+        self.workers.pop(job, None)
+        self.versions.pop(job, None)
+
+    def _node(self, node: Node) -> None:
+        """Look again at every job on a node that was lost or fenced, and write the node's state anew."""
+        self.touched[node.number] = None
+        if max(node.lost_at, node.fenced_at):
+            self.shaken.update(self.on_node.get(node.number, {}))

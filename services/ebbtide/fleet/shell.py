@@ -1,0 +1,205 @@
+"""Binds fleet to the bus: reports and registrations in, desired state out.
+
+Desired state is a level: what was written last is compared with what the picture says, at start, after
+every re-connection, each minute, and for the nodes that an event touched.
+"""
+
+import datetime as dt
+from collections.abc import Callable, Sequence
+
+import msgspec
+import structlog
+
+from ebbtide.chassis.bus import Bus, Message, Subscription
+from ebbtide.chassis.context import Context, Part
+from ebbtide.chassis.cycle import Cycle, Pure
+from ebbtide.chassis.ears import Ears
+from ebbtide.chassis.effector import Effector
+from ebbtide.chassis.service import Decision
+from ebbtide.contracts import subjects
+from ebbtide.contracts.agents import Desired, Registered, Registration, Report, ReportAck
+from ebbtide.contracts.envelope import Recorded
+from ebbtide.contracts.errors import Conflict
+from ebbtide.contracts.ids import NodeNumber
+from ebbtide.fleet import CARD
+from ebbtide.fleet.desired import desired
+from ebbtide.fleet.inbox import Inbox, is_settled
+from ebbtide.fleet.model import Picture
+from ebbtide.fleet.policy import decide, has_changed
+
+COMPARE_EVERY_S = 60.0
+WAITING_MAX = 10_000
+"""Requests that may wait for an answer; more are dropped, and their agents ask again."""
+
+_log = structlog.get_logger()
+
+
+class Fleet(Pure[Picture]):
+    """The fleet service: a picture, an inbox, and the two effects on the bus."""
+
+    def __init__(self, context: Context) -> None:
+        super().__init__(CARD.name, Picture, lambda _picture, _now: Decision())
+        self._cell, self._bus, self._clock = context.cell, context.bus, context.clock
+        self._inbox = Inbox()
+        self._reports: dict[str, Report] = {}
+        self._registrations: dict[str, Registration] = {}
+        self._written: dict[NodeNumber, tuple[Desired, int]] = {}
+        self._due: dict[NodeNumber, None] = {}
+        self._listening: list[Subscription] = []
+        self.poke_cycle: Callable[[], None] = lambda: None
+        self.poke_writer: Callable[[], None] = lambda: None
+
+    def fold(self, events: Sequence[Recorded]) -> None:
+        """Take events in, and have touched nodes written at once: workers wait for it."""
+        super().fold(events)
+        if self.picture.touched:
+            self._due.update(self.picture.touched)
+            self.picture.touched.clear()
+            self.poke_writer()
+
+    def decide(self, now: dt.datetime) -> Decision:
+        """Decide over the picture and what agents said."""
+        return decide(self.picture, self._inbox, now)
+
+    async def settle(self, dropped: Sequence[int]) -> None:
+        """Answer agents whose word is in the log; have nodes written whose back-off is over."""
+        self._inbox.forget(self.picture)
+        await self._answer_reports()
+        await self._answer_registrations()
+        now = self._clock.now()
+        for name in list(self.picture.delayed):
+            job = self.picture.world.jobs[name]
+            if job.not_before is not None and job.not_before <= now:
+                del self.picture.delayed[name]
+                if job.placement is not None:
+                    self._due.update((place.node, None) for place in job.placement.places)
+        if self._due or self.picture.touched:
+            self._due.update(self.picture.touched)
+            self.picture.touched.clear()
+            self.poke_writer()
+
+    async def listen(self) -> None:
+        """Begin to hear agents, and ask them all for everything: the inbox starts empty."""
+        bus, cell = self._bus, self._cell
+        await bus.ensure_bucket(subjects.desired_bucket(cell))
+        for verb, handler in (("report", self._on_report), ("register", self._on_register)):
+            topic = subjects.agents(cell, verb)
+            self._listening.append(await bus.subscribe(topic, handler, queue=CARD.name))
+        bus.on_return(self._ask_again)
+        await self._ask_again()
+
+    async def hush(self) -> None:
+        """Stop hearing agents."""
+        for subscription in self._listening:
+            await subscription.close()
+
+    async def _ask_again(self) -> None:
+        self._written.clear()
+        self._due.update((number, None) for number in self.picture.world.nodes)
+        self.poke_writer()
+        await self._bus.publish(subjects.tell_all(self._cell), b"")
+
+    async def _on_report(self, message: Message) -> None:
+        try:
+            report = msgspec.json.decode(message.data, type=Report)
+        except msgspec.MsgspecError as error:
+            _log.warning("report.malformed", subject=message.subject, error=str(error))
+            return
+        if report.node != subjects.node_of(message.subject):
+            _log.warning("report.of_another_node", subject=message.subject, node=report.node)
+            return
+        picture = self.picture
+        if (report.epoch, report.position) > (picture.epoch, picture.position):
+            return  # another replica has read further; the agent will say it again
+        self._inbox.take(picture, report)
+        if message.reply and len(self._reports) < WAITING_MAX:
+            self._reports[message.reply] = report
+        self.poke_cycle()
+
+    async def _on_register(self, message: Message) -> None:
+        try:
+            said = msgspec.json.decode(message.data, type=Registration)
+        except msgspec.MsgspecError as error:
+            _log.warning("registration.malformed", subject=message.subject, error=str(error))
+            return
+        if said.node != subjects.node_of(message.subject):
+            _log.warning("registration.of_another_node", subject=message.subject, node=said.node)
+            return
+        self._inbox.registrations[said.node] = said
+        if message.reply and len(self._registrations) < WAITING_MAX:
+            self._registrations[message.reply] = said
+        self.poke_cycle()
+
+    async def _answer_reports(self) -> None:
+        """Answer reports that are settled whole; of others the agent will say again what is not."""
+        picture = self.picture
+        for reply, report in list(self._reports.items()):
+            settled = tuple(is_settled(picture, one) for one in report.workers)
+            if not all(settled) and picture.world.node_named(report.node) is not None:
+                continue
+            del self._reports[reply]
+            ack = ReportAck(epoch=picture.epoch, position=picture.position, settled=settled)
+            await self._bus.publish(reply, msgspec.json.encode(ack))
+
+    async def _answer_registrations(self) -> None:
+        for name, said in list(self._inbox.registrations.items()):
+            known = self.picture.world.node_named(name)
+            if known is not None and not has_changed(known, said):
+                del self._inbox.registrations[name]
+        for reply, said in list(self._registrations.items()):
+            known = self.picture.world.node_named(said.node)
+            if known is None or has_changed(known, said):
+                continue
+            del self._registrations[reply]
+            answer = Registered(
+                number=known.number, epoch=self.picture.epoch, position=self.picture.position
+            )
+            await self._bus.publish(reply, msgspec.json.encode(answer))
+
+    async def write(self) -> None:
+        """Write the desired state of every due node that differs from what was written last."""
+        now = self._clock.now()
+        if not self._due:  # nobody poked: this is the comparison of each minute
+            self._written.clear()
+            self._due.update((number, None) for number in self.picture.world.nodes)
+        while self._due:
+            number = next(iter(self._due))
+            del self._due[number]
+            try:
+                await self._write(number, desired(self.picture, self._inbox, number, now))
+            except BaseException:
+                self._due[number] = None
+                raise
+
+    async def _write(self, number: NodeNumber, wanted: Desired) -> None:
+        node = self.picture.world.nodes[number]
+        bucket = subjects.desired_bucket(self._cell)
+        if number not in self._written:
+            self._written[number] = await _read(self._bus, bucket, node.name)
+        last, revision = self._written[number]
+        if (last.epoch, last.attempts) == (wanted.epoch, wanted.attempts):
+            return
+        try:
+            revision = await self._bus.kv_put(
+                bucket, node.name, msgspec.json.encode(wanted), revision
+            )
+        except Conflict:
+            self._written.pop(number)
+            raise
+        self._written[number] = (wanted, revision)
+
+
+async def _read(bus: Bus, bucket: str, name: str) -> tuple[Desired, int]:
+    entry = await bus.kv_get(bucket, name)
+    if entry is None:
+        return Desired(epoch=0, position=0), 0
+    return msgspec.json.decode(entry.value, type=Desired), entry.revision
+
+
+def parts(context: Context) -> list[Part]:
+    """Give what a process runs for this service."""
+    fleet = Fleet(context)
+    cycle = Cycle(fleet, context)
+    writer = Effector("fleet.desired", fleet.write, COMPARE_EVERY_S)
+    fleet.poke_cycle, fleet.poke_writer = cycle.poke, writer.poke
+    return [cycle, writer, Ears("fleet.ears", fleet)]

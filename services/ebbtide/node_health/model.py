@@ -1,0 +1,66 @@
+"""Node health's picture: the nodes. What it has seen of their leases is kept beside it, by name."""
+
+from typing import get_args
+
+import msgspec
+
+from ebbtide.contracts.agents import Lease
+from ebbtide.contracts.envelope import Recorded
+from ebbtide.contracts.events.node import NodeEvent
+from ebbtide.contracts.ids import NodeName, NodeNumber
+from ebbtide.model import node
+from ebbtide.model.node import Node
+
+_NODE: frozenset[type] = frozenset(get_args(NodeEvent))
+
+
+class Picture(msgspec.Struct, kw_only=True):
+    """The nodes by number."""
+
+    nodes: dict[NodeNumber, Node] = {}
+
+    def apply(self, recorded: Recorded) -> None:
+        """Fold one event."""
+        event = recorded.body
+        if type(event) in _NODE:
+            number: NodeNumber = event.node  # type: ignore[union-attr, assignment]  # by the set
+            self.nodes[number] = node.evolve(
+                self.nodes.get(number),
+                recorded,
+                event,  # type: ignore[arg-type]  # narrowed by the set
+            )
+
+
+class Seen(msgspec.Struct, frozen=True, kw_only=True):
+    """A lease key as last seen, and when on this process's monotonic clock (seconds)."""
+
+    revision: int
+    lease: Lease
+    at_s: float
+
+
+class Sight(msgspec.Struct, kw_only=True):
+    """What this process has seen since it can see.
+
+    ``since_s`` is when it began to see without a gap: its start, or the last return of NATS, of Postgres or
+    of itself from a freeze. ``took`` are keys that it took away, with the revision of that write.
+    """
+
+    since_s: float = 0.0
+    leases: dict[NodeName, Seen] = {}
+    took: dict[NodeName, int] = {}
+
+    def see(self, name: NodeName, seen: Seen) -> None:
+        """Take in a key's present value; an old revision that is delivered again is no renewal."""
+        known = self.leases.get(name)
+        if known is None or seen.revision > known.revision:
+            self.leases[name] = seen
+            if not seen.lease.taken:
+                self.took.pop(name, None)
+
+    def silent_s(self, name: NodeName, now_s: float) -> float:
+        """Give for how long the node's lease was not renewed, as far as this process can know."""
+        seen = self.leases.get(name)
+        if seen is None or seen.lease.taken:
+            return now_s - self.since_s
+        return now_s - max(seen.at_s, self.since_s)

@@ -1,0 +1,88 @@
+"""Verdicts on nodes, from their leases.
+
+A node that missed two renewals is suspect. One that was silent for a whole lease has its lease taken by a
+guarded write, so that it cannot renew; when that write stands and the margin has passed as well, nothing
+that must stop with the lease still runs there, and the node is lost.
+"""
+
+import datetime as dt
+
+import msgspec
+
+from ebbtide.chassis.service import Decision
+from ebbtide.contracts.envelope import Append, Unit
+from ebbtide.contracts.events import NodeLost, NodeReturned, NodeSuspected
+from ebbtide.contracts.events.node import NodeEvent
+from ebbtide.contracts.ids import NodeName
+from ebbtide.model import node
+from ebbtide.model.node import Node
+from ebbtide.node_health.model import Picture, Sight
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """``lease_s`` is what agents are given; ``margin_s`` covers their timers and ours."""
+
+    lease_s: float
+    margin_s: float
+
+    @property
+    def suspect_s(self) -> float:
+        """Give the silence after which a node is suspect: two renewals of a third each were missed."""
+        return self.lease_s * 2 / 3 + self.margin_s / 2
+
+
+class Verdicts(msgspec.Struct, frozen=True, kw_only=True):
+    """What to append, and whose leases to take away."""
+
+    decision: Decision
+    take: tuple[NodeName, ...]
+
+
+def decide(
+    picture: Picture, sight: Sight, limits: Limits, now_s: float, now: dt.datetime
+) -> Verdicts:
+    """Look at every node; look again after a twelfth of a lease, when silence may have grown too long."""
+    units: list[Unit] = []
+    take: list[NodeName] = []
+    for one in picture.nodes.values():
+        silent_s = sight.silent_s(one.name, now_s)
+        event = _verdict(one, sight, limits, silent_s)
+        if event is not None:
+            units.append(_say(one, event))
+        if silent_s > limits.lease_s and one.name not in sight.took and one.reachability != "lost":
+            take.append(one.name)
+    again = now + dt.timedelta(seconds=limits.lease_s / 12)
+    return Verdicts(decision=Decision(units=tuple(units), wake_at=again), take=tuple(take))
+
+
+def _verdict(one: Node, sight: Sight, limits: Limits, silent_s: float) -> NodeEvent | None:
+    why = f"its lease was not renewed for {silent_s:.1f} s"
+    if silent_s <= limits.suspect_s:
+        renewed = one.name in sight.leases and not sight.leases[one.name].lease.taken
+        if one.reachability != "ready" and renewed and _is_fresh(one, sight):
+            return NodeReturned(node=one.number)
+        return None
+    if one.reachability == "ready":
+        return NodeSuspected(node=one.number, why=why)
+    if (
+        one.reachability == "suspect"
+        and one.name in sight.took
+        and silent_s > limits.lease_s + limits.margin_s
+    ):
+        return NodeLost(node=one.number, why=f"{why} and was taken away")
+    return None
+
+
+def _is_fresh(one: Node, sight: Sight) -> bool:
+    """Say whether the renewal was seen after this process began to see: an old value proves nothing."""
+    return sight.leases[one.name].at_s > sight.since_s
+
+
+def _say(one: Node, event: NodeEvent) -> Unit:
+    append = Append(
+        stream=node.stream(one.number),
+        body=event,
+        expected=one.version,
+        actor="service:node_health",
+    )
+    return Unit(appends=(append,))

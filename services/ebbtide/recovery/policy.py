@@ -1,0 +1,211 @@
+"""Verdicts: what follows from a failure, a stop, or the end of an attempt.
+
+Every rule reads the newest attempt only. A job's budget (``max_restarts``) is used by failures of its
+own; lost nodes and cut-offs never use it.
+"""
+
+import datetime as dt
+import signal
+
+from ebbtide.chassis.service import Decision
+from ebbtide.contracts.envelope import Append, Unit
+from ebbtide.contracts.events import (
+    AttemptStopRequested,
+    FirstFailure,
+    JobFailed,
+    JobRestarting,
+    JobStopped,
+    JobSucceeded,
+)
+from ebbtide.contracts.outcomes import (
+    EndCause,
+    Keep,
+    KeepAll,
+    KeepNone,
+    Outcome,
+    StopReason,
+    exit_code,
+)
+from ebbtide.model import job, node
+from ebbtide.model.job import Job
+from ebbtide.model.job_places import nodes_of
+from ebbtide.recovery.model import Picture
+
+BACKOFF_MAX_S = 60
+BATCH = 256
+FATAL_EXITS = {
+    2: "bad usage",
+    64: "bad usage",
+    66: "no input",
+    77: "no permission",
+    78: "bad configuration",
+    93: "the program asked not to be started again",
+    126: "the command cannot be executed",
+    127: "the command was not found",
+}
+"""Exit codes after which another attempt would end the same way (sysexits, shell, NVRx)."""
+
+Body = JobSucceeded | JobFailed | JobStopped | JobRestarting | AttemptStopRequested
+
+
+def decide(picture: Picture, _now: dt.datetime) -> Decision:
+    """Say at most one thing about each job that is due."""
+    units = []
+    for name in list(picture.due)[:BATCH]:
+        unit = _about(picture, picture.world.jobs[name])
+        if unit is not None:
+            units.append(unit)
+    return Decision(units=tuple(units))
+
+
+def _about(picture: Picture, one: Job) -> Unit | None:
+    match one.stage:
+        case "submitted" | "waiting":
+            return _say(one, JobStopped(job=one.id)) if one.stop_requested else None
+        case "placed":
+            return _end_rest(picture, one)
+        case "ended":
+            return _verdict(picture, one)
+        case "final":
+            return None
+
+
+def _end_rest(picture: Picture, one: Job) -> Unit | None:
+    """End what is left of an attempt that was asked to stop, or one of whose workers has failed."""
+    if one.attempt_stop is not None:
+        return None
+    failed = picture.failed.get(one.id)
+    reason: StopReason = "stop_requested" if one.stop_requested else "worker_failed"
+    if not one.stop_requested and failed is None:
+        return None
+    worker = failed.worker if failed is not None and not one.stop_requested else None
+    body = AttemptStopRequested(job=one.id, attempt=one.attempt, reason=reason, worker=worker)
+    return _say(one, body)
+
+
+def _verdict(picture: Picture, one: Job) -> Unit:
+    """Judge an attempt that has ended. Success counts even where a stop was on its way."""
+    ended = one.ended
+    assert ended is not None  # noqa: S101  # stage "ended" is made by AttemptEnded
+    match ended.outcome:
+        case Outcome.SUCCEEDED:
+            return _say(one, JobSucceeded(job=one.id))
+        case _ if one.stop_requested or ended.outcome is Outcome.STOPPED:
+            return _say(one, JobStopped(job=one.id))
+        case Outcome.PREEMPTED | Outcome.CUT_OFF | Outcome.LOST:
+            return _again(picture, one, counted=False, why=ended.outcome.value)
+        case Outcome.TIME_LIMIT:
+            return _say(
+                one, JobFailed(job=one.id, code="job.time_limit", detail="time limit reached")
+            )
+        case Outcome.REFUSED | Outcome.FAILED:
+            return _failed(picture, one, ended.first)
+
+
+def _failed(picture: Picture, one: Job, first: FirstFailure | None) -> Unit:
+    """Start again while there is budget and hope."""
+    why = describe(first)
+    fatal = _fatal(first)
+    if fatal:
+        return _say(
+            one, JobFailed(job=one.id, code="job.not_restartable", detail=f"{why}: {fatal}")
+        )
+    budget = one.spec.restart.max_restarts
+    if one.restarts >= budget:
+        detail = f"{why}; all {budget} restarts are used" if budget else why
+        return _say(one, JobFailed(job=one.id, code="job.failed", detail=detail))
+    return _again(picture, one, counted=True, why=why)
+
+
+def _fatal(first: FirstFailure | None) -> str:
+    if first is None:
+        return ""
+    if first.cause is EndCause.START_FAILED:
+        return "it would not start the next time either"
+    if first.cause is EndCause.EXITED and first.status is not None:
+        return FATAL_EXITS.get(exit_code(first.status), "")
+    return ""
+
+
+def describe(first: FirstFailure | None) -> str:
+    """Say in words what happened to the worker that failed first."""
+    if first is None:
+        return "the attempt failed"
+    who = f"worker {first.worker} on {first.node}"
+    if first.cause is EndCause.OOM:
+        return f"{who} was killed: out of memory (its limit or the host's)"
+    if first.cause in (EndCause.EXITED, EndCause.SIGNALLED) and first.status is not None:
+        code = exit_code(first.status)
+        if code < 0:
+            return f"{who} was killed by {_signal(-code)}"
+        return f"{who} exited with code {code}"
+    words = {
+        EndCause.LOST: "was lost: nobody saw how it ended",
+        EndCause.LEASE: "was ended with its node's lease",
+        EndCause.START_FAILED: f"did not start: {first.detail}",
+        EndCause.NOT_STARTED: "was never started",
+    }
+    return f"{who} {words.get(first.cause, first.cause.value)}"
+
+
+def _signal(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def _again(picture: Picture, one: Job, *, counted: bool, why: str) -> Unit:
+    """Go on with a next attempt, from the newest committed checkpoint.
+
+    The places are kept where all their nodes are ready; the unit guards those nodes, so that "ready" is
+    still true at its own position.
+    """
+    newest = picture.world.checkpoints.get(one.id)
+    step = newest.step if newest is not None else None
+    held = one.placement
+    preempted = one.ended is not None and one.ended.outcome is Outcome.PREEMPTED
+    keep: Keep = KeepNone()
+    guards: tuple[str, ...] = ()
+    if held is not None and not preempted and _all_ready(picture, one):
+        keep = KeepAll()
+        guards = tuple(node.stream(number) for number in nodes_of(held))
+    progressed = step is not None and (one.best_step is None or step > one.best_step)
+    body = JobRestarting(
+        job=one.id,
+        attempt=one.attempt + 1,
+        keep=keep,
+        counted=counted,
+        backoff_ms=backoff_ms(one, progressed=progressed) if counted else 0,
+        resume_step=step,
+        resume_folder=newest.folder if newest is not None else "",
+        why=why,
+    )
+    return _say(one, body, guards)
+
+
+def _all_ready(picture: Picture, one: Job) -> bool:
+    nodes = picture.world.nodes
+    return one.placement is not None and all(
+        nodes[number].reachability == "ready" for number in nodes_of(one.placement)
+    )
+
+
+def backoff_ms(one: Job, *, progressed: bool) -> int:
+    """Give 1, 2, 4 ... 60 times the job's back-off; progress since the last restart resets it."""
+    doublings = 0 if progressed else min(one.restarts, 10)
+    seconds: int = one.spec.restart.backoff_s * (1 << doublings)
+    return min(seconds, BACKOFF_MAX_S) * 1000
+
+
+def _say(one: Job, body: Body, unmoved: tuple[str, ...] = ()) -> Unit:
+    append = Append(
+        stream=job.stream(one.id),
+        body=body,
+        expected=one.version,
+        workspace=one.workspace,
+        actor="service:recovery",
+        trace=one.trace,
+        closes=isinstance(body, JobSucceeded | JobFailed | JobStopped),
+    )
+    return Unit(appends=(append,), unmoved=unmoved)
