@@ -2,8 +2,9 @@
 
 import pytest
 
-from ebbtide.contracts.events import AttemptEnded, JobRejected, JobRestarting
+from ebbtide.contracts.events import AttemptEnded, JobRejected, JobRestarting, tag_of
 from ebbtide.contracts.outcomes import KeepAll, Outcome
+from ebbtide.testing.agents import LEASE_S, SimulatedAgent
 from ebbtide.testing.builders import registration, spec
 from ebbtide.testing.stage import Stage
 
@@ -104,7 +105,7 @@ async def test_a_stop_that_races_with_placement_wins_or_loses_as_a_whole(seed: i
     stage = Stage(registration("n1"), seed=seed)
     job = await stage.submit(spec())
     for _ in range(seed % 5):
-        await stage._act(stage._players[stage._random.randrange(5)])
+        await stage._act(stage._random.choice(list(stage.players.values())))
     await stage.stop(job)
     await stage.rest()
     assert "job.stopped" in stage.story(job)
@@ -143,8 +144,6 @@ async def test_a_job_waits_for_nodes_on_an_empty_platform_and_starts_when_one_co
     job = await stage.submit(spec())
     await stage.rest()
     assert stage.story(job) == ["job.submitted", "job.queued"]
-    from ebbtide.testing.agents import SimulatedAgent
-
     stage.agents["n1"] = SimulatedAgent(registration("n1"), stage.clock)
     await stage.rest()
     assert stage.job(job).running
@@ -163,10 +162,39 @@ async def test_a_rebooted_node_fences_what_ran_there_and_the_job_goes_on(seed: i
     stage = Stage(registration("n1"), seed=seed)
     job = await stage.submit(spec())
     await stage.rest()
-    from ebbtide.testing.agents import SimulatedAgent
-
     stage.agents["n1"] = SimulatedAgent(registration("n1", boot="boot-2"), stage.clock)
     await stage.pass_time(2)
     assert stage.job(job).attempt == 2
     assert stage.job(job).running
     assert stage.job(job).restarts == 0
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+async def test_a_silent_node_is_lost_and_its_stop_jobs_go_elsewhere(seed: int) -> None:
+    stage = Stage(registration("n1"), registration("n2"), seed=seed)
+    job = await stage.submit(spec(cpu="4", when_cut_off="stop"))
+    await stage.rest()
+    first = stage.job(job).placement.places[0].node
+    name = stage.world.nodes[first].name
+    stage.agents[name].connected = False
+    await stage.pass_time(LEASE_S + 6)
+    one = stage.job(job)
+    assert (one.attempt, one.running, one.restarts) == (2, True, 0)
+    assert one.placement.places[0].node != first
+    assert not stage.agents[name].running()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+async def test_a_silent_node_keeps_its_run_jobs_until_it_speaks_again(seed: int) -> None:
+    stage = Stage(registration("n1"), registration("n2"), seed=seed)
+    job = await stage.submit(spec(cpu="4"))
+    await stage.rest()
+    name = stage.world.nodes[stage.job(job).placement.places[0].node].name
+    stage.agents[name].connected = False
+    await stage.pass_time(3 * LEASE_S)
+    assert stage.job(job).attempt == 1
+    stage.agents[name].finish(job)
+    stage.agents[name].connected = True
+    await stage.pass_time(LEASE_S)
+    assert "job.succeeded" in stage.story(job)
+    assert "node.returned" in [tag_of(one.body) for one in stage.events]

@@ -10,17 +10,28 @@ import msgspec
 from ebbtide.contracts.agents import (
     Desired,
     DesiredAttempt,
+    Lease,
     Registration,
     WorkerReport,
     WorkerState,
 )
 from ebbtide.contracts.ids import JobId
 from ebbtide.contracts.outcomes import EndCause
+from ebbtide.node_health.model import Seen, Sight
 from ebbtide.testing.builders import VirtualClock
 
 Key = tuple[int, JobId, int, int]
 """Epoch, job, attempt, worker."""
 SIGTERM, SIGKILL = 15, 9
+LEASE_S = 18.0
+
+
+class SimulatedLease(msgspec.Struct):
+    """A node's lease key: its revision, who holds it, and until when the agent may count on it."""
+
+    revision: int = 0
+    taken: bool = False
+    until_s: float = LEASE_S
 
 
 class SimulatedAgent:
@@ -33,6 +44,7 @@ class SimulatedAgent:
         self.registration = registration
         self.name = registration.node
         self.connected = True
+        self.lease = SimulatedLease()
         self.lives: Callable[[DesiredAttempt, int], tuple[float, int] | None] = (
             lambda _attempt, _worker: None
         )
@@ -41,6 +53,7 @@ class SimulatedAgent:
         self._settled: set[tuple[Key, WorkerState]] = set()
         self._ends: dict[Key, tuple[float, int]] = {}
         self._tombstones: set[tuple[int, JobId, int]] = set()
+        self._stops: set[tuple[int, JobId, int]] = set()
         self._port = 20_000
 
     def reconcile(self, wanted: Desired) -> bool:
@@ -53,6 +66,29 @@ class SimulatedAgent:
                 self._run(attempt)
         self._let_time_do()
         return before != self._reports
+
+    def renew(self, sight: Sight) -> bool:
+        """Renew the lease if that is possible; say whether the agent can be reached.
+
+        An agent whose lease ran out or was taken ends its ``stop`` workers before it takes it anew.
+        """
+        now_s = self._clock.monotonic_s()
+        if now_s >= self.lease.until_s or (self.connected and self.lease.taken):
+            self._cut_off()
+        if not self.connected:
+            self._let_time_do()
+            return False
+        if now_s - (self.lease.until_s - LEASE_S) >= LEASE_S / 3 or self.lease.taken:
+            self.lease = SimulatedLease(revision=self.lease.revision + 2, until_s=now_s + LEASE_S)
+        elif self.lease.revision == 0:
+            self.lease.revision = 1
+        holder = Lease(node=self.name, boot="", holder="sim", count=0, lease_ms=0)
+        sight.see(self.name, Seen(revision=self.lease.revision, lease=holder, at_s=now_s))
+        return True
+
+    def tell_again(self) -> None:
+        """Say everything again: whoever listened has forgotten it."""
+        self._settled.clear()
 
     def unsettled(self) -> tuple[WorkerReport, ...]:
         """Give the newest states that no position has acknowledged."""
@@ -81,6 +117,8 @@ class SimulatedAgent:
     def _run(self, attempt: DesiredAttempt) -> None:
         if (attempt.epoch, attempt.job, attempt.attempt) in self._tombstones:
             return
+        if attempt.when_cut_off == "stop":
+            self._stops.add((attempt.epoch, attempt.job, attempt.attempt))
         for worker in attempt.workers:
             key = (attempt.epoch, attempt.job, attempt.attempt, worker.worker)
             report = self._reports.get(key)
@@ -111,6 +149,11 @@ class SimulatedAgent:
                 self._ended(key, report, EndCause.NOT_STARTED, None, ordered=True)
             elif report.state is WorkerState.RUNNING:
                 self._ended(key, report, EndCause.SIGNALLED, SIGTERM, ordered=True)
+
+    def _cut_off(self) -> None:
+        for key, report in list(self._reports.items()):
+            if report.state is WorkerState.RUNNING and key[:3] in self._stops:
+                self._ended(key, report, EndCause.LEASE, SIGKILL, ordered=False)
 
     def _let_time_do(self) -> None:
         now_s = self._clock.monotonic_s()

@@ -7,7 +7,12 @@ Every event passes the checks as it is recorded.
 
 import random
 from collections.abc import Callable
+from typing import Any
 
+import msgspec
+
+from ebbtide.chassis.cycle import Picture
+from ebbtide.chassis.service import Decision
 from ebbtide.checkpoint import model as checkpoint_model
 from ebbtide.checkpoint import policy as checkpoint_policy
 from ebbtide.contracts.agents import CheckpointReport, Registration, Report
@@ -17,7 +22,6 @@ from ebbtide.contracts.ids import JobId
 from ebbtide.contracts.job_spec import JobSpec
 from ebbtide.eventlog.log import Decided
 from ebbtide.eventlog.memory import MemoryLog
-from ebbtide.chassis.service import Decision
 from ebbtide.fleet import model as fleet_model
 from ebbtide.fleet import policy as fleet_policy
 from ebbtide.fleet.desired import desired
@@ -25,29 +29,47 @@ from ebbtide.fleet.inbox import Inbox, is_settled
 from ebbtide.model import job
 from ebbtide.model.job import Job
 from ebbtide.model.world import World
+from ebbtide.node_health import model as node_health_model
+from ebbtide.node_health import policy as node_health_policy
+from ebbtide.node_health.model import Sight
+from ebbtide.node_health.policy import Limits
 from ebbtide.quota import model as quota_model
 from ebbtide.quota import policy as quota_policy
 from ebbtide.recovery import model as recovery_model
 from ebbtide.recovery import policy as recovery_policy
 from ebbtide.scheduler import model as scheduler_model
 from ebbtide.scheduler import policy as scheduler_policy
-from ebbtide.testing.agents import SimulatedAgent
+from ebbtide.testing.agents import LEASE_S, SimulatedAgent
 from ebbtide.testing.builders import TEAM, VirtualClock, job_name
 from ebbtide.testing.checks import Checks
 
+LIMITS = Limits(lease_s=LEASE_S, margin_s=LEASE_S / 10)
 TURNS_MAX = 2_000
 """A stage that is not at rest after so many turns goes round in circles."""
 
 
-class _Player:
-    """One service on the stage."""
+class Player:
+    """One service on the stage: its picture, its policy, and how far it has come."""
 
-    def __init__(self, name: str, picture: object, decide: Callable[[], Decision]) -> None:
+    def __init__(
+        self, name: str, picture: type[Picture], decide: Callable[[Any], Decision]
+    ) -> None:
         self.name = name
-        self.picture = picture
+        self.kind = picture
+        self.picture = picture()
         self.decide = decide
         self.folded = 0
         self.revision = 0
+
+    def crash(self) -> None:
+        """Lose everything but what the log holds."""
+        self.picture = self.kind()
+        self.folded = 0
+
+    def snapshot(self) -> None:
+        """Go on from a snapshot of the picture, as after a restart."""
+        body = msgspec.msgpack.encode(self.picture)
+        self.picture = msgspec.msgpack.decode(body, type=self.kind)
 
 
 class Stage:
@@ -63,27 +85,47 @@ class Stage:
         self.agents = {one.node: SimulatedAgent(one, self.clock) for one in nodes}
         self._random = random.Random(seed)  # noqa: S311  # a test's dice
         self._jobs = 0
-        self._fleet = fleet_model.Picture()
-        self._checkpoints = checkpoint_model.Picture()
+        self.sight = Sight()
         self.reports: dict[str, tuple[str, CheckpointReport]] = {}
-        quota, scheduler = quota_model.Picture(), scheduler_model.Picture()
-        recovery = recovery_model.Picture()
         now = self.clock.now
-        self._players = [
-            _Player("quota", quota, lambda: quota_policy.decide(quota, now())),
-            _Player("scheduler", scheduler, lambda: scheduler_policy.decide(scheduler, now())),
-            _Player("recovery", recovery, lambda: recovery_policy.decide(recovery, now())),
-            _Player(
-                "fleet",
-                self._fleet,
-                lambda: fleet_policy.decide(self._fleet, self.inbox, now()),
-            ),
-            _Player(
-                "checkpoint",
-                self._checkpoints,
-                lambda: checkpoint_policy.decide(self._checkpoints, self.reports.values()),
-            ),
-        ]
+        self.players = {
+            player.name: player
+            for player in (
+                Player("quota", quota_model.Picture, lambda p: quota_policy.decide(p, now())),
+                Player(
+                    "scheduler",
+                    scheduler_model.Picture,
+                    lambda p: scheduler_policy.decide(p, now()),
+                ),
+                Player(
+                    "recovery", recovery_model.Picture, lambda p: recovery_policy.decide(p, now())
+                ),
+                Player(
+                    "fleet",
+                    fleet_model.Picture,
+                    lambda p: fleet_policy.decide(p, self.inbox, now()),
+                ),
+                Player(
+                    "checkpoint",
+                    checkpoint_model.Picture,
+                    lambda p: checkpoint_policy.decide(p, self.reports.values()),
+                ),
+                Player("node_health", node_health_model.Picture, self._judge),
+            )
+        }
+
+    @property
+    def _fleet(self) -> fleet_model.Picture:
+        return self.players["fleet"].picture
+
+    def _judge(self, picture: node_health_model.Picture) -> Decision:
+        """Judge nodes by their leases, and take away those that are due."""
+        now_s = self.clock.monotonic_s()
+        verdicts = node_health_policy.decide(picture, self.sight, LIMITS, now_s, self.clock.now())
+        for name in verdicts.take:
+            self.agents[name].lease.taken = True
+            self.sight.took[name] = self.agents[name].lease.revision
+        return verdicts.decision
 
     async def submit(self, spec: JobSpec) -> JobId:
         """Submit a job as api does."""
@@ -105,12 +147,16 @@ class Stage:
     async def rest(self) -> None:
         """Let everybody act until nobody has anything to do at this time."""
         for _ in range(TURNS_MAX):
-            actors: list[_Player | SimulatedAgent] = [*self._players, *self.agents.values()]
+            actors: list[Player | SimulatedAgent] = [*self.players.values(), *self.agents.values()]
             self._random.shuffle(actors)
             moved = [await self._act(actor) for actor in actors]
             if not any(moved):
                 return
         raise RuntimeError(f"not at rest after {TURNS_MAX} turns: {self.events[-3:]}")
+
+    async def step(self) -> None:
+        """Let one of them act, drawn by the dice: what others see of it comes later."""
+        await self._act(self._random.choice([*self.players.values(), *self.agents.values()]))
 
     async def pass_time(self, seconds: float, step_s: float = 0.5) -> None:
         """Let time pass in steps, everybody acting in each."""
@@ -120,29 +166,32 @@ class Stage:
             left -= step_s
             await self.rest()
 
-    async def say(self, service: str, unit: Unit) -> None:
-        """Append on behalf of a service that is not on the stage (node_health)."""
-        await self._append(service, None, (unit,))
+    def lose_inbox(self) -> None:
+        """Have fleet restart: it forgets what agents said, and asks them all to say it again."""
+        self.players["fleet"].crash()
+        self.inbox = Inbox()
+        for agent in self.agents.values():
+            agent.tell_again()
 
-    async def _act(self, actor: "_Player | SimulatedAgent") -> bool:
+    async def _act(self, actor: "Player | SimulatedAgent") -> bool:
         if isinstance(actor, SimulatedAgent):
             return self._visit(actor)
         return await self._turn(actor)
 
-    async def _turn(self, player: _Player) -> bool:
+    async def _turn(self, player: Player) -> bool:
         """Have one service fold, decide and commit, as a cycle does."""
         fresh = self.events[player.folded :]
         for recorded in fresh:
-            player.picture.apply(recorded)  # type: ignore[attr-defined]  # every picture folds
+            player.picture.apply(recorded)
         player.folded = len(self.events)
         if player.name == "fleet":
             self.inbox.forget(self._fleet)
-        decision = player.decide()
+        decision = player.decide(player.picture)
         if decision.units:
             await self._append(player.name, player, decision.units)
         return bool(fresh or decision.units)
 
-    async def _append(self, service: str, player: _Player | None, units: tuple[Unit, ...]) -> None:
+    async def _append(self, service: str, player: Player | None, units: tuple[Unit, ...]) -> None:
         epoch = (await self.log.head()).epoch
         read_to = player.folded if player is not None else len(self.events)
         decided = Decided(
@@ -162,7 +211,7 @@ class Stage:
 
     def _visit(self, agent: SimulatedAgent) -> bool:
         """Carry desired state to an agent and its reports back, as the bus would."""
-        if not agent.connected:
+        if not agent.renew(self.sight):
             return False
         node = self._fleet.world.node_named(agent.name)
         if node is None or node.boot != agent.registration.boot:
