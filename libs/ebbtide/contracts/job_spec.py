@@ -168,7 +168,7 @@ def parse_job_spec(given: object) -> JobSpec:
     """
     table = _table("job", given)
     _known("", table, JobSpec)
-    roles = _table("roles", table.get("roles") or {"worker": {}})
+    roles = _table("roles", table.get("roles", {})) or {"worker": {}}
     table["roles"] = {str(name): _role(str(name), role) for name, role in roles.items()}
     if isinstance(table.get("command"), str):
         raise _refuse(

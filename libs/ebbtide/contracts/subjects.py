@@ -7,9 +7,12 @@ read it; and every subject carries the cell, so that two cells may share a serve
 from ebbtide.contracts.ids import NodeName, Workspace
 
 HEADER_EPOCH = "Ebb-Epoch"
-HEADER_EVENT = "Ebb-Event"
+HEADER_EVENT = "Nats-Msg-Id"
+"""Carries the event id under the name by which JetStream knows a message, so that it can refuse one
+that does not follow a given other."""
 HEADER_JOB = "Ebb-Job"
 EXPECTED_LAST = "Nats-Expected-Last-Sequence"
+EXPECTED_LAST_EVENT = "Nats-Expected-Last-Msg-Id"
 EXPECTED_LAST_ON_SUBJECT = "Nats-Expected-Last-Subject-Sequence"
 
 

@@ -1,0 +1,94 @@
+"""Verdicts on nodes: suspect, taken, lost, returned; and no verdict without having seen enough."""
+
+import datetime as dt
+
+import pytest
+
+from ebbtide.contracts.agents import Lease
+from ebbtide.contracts.events import NodeLost, NodeReturned, NodeSuspected
+from ebbtide.contracts.ids import NodeName, NodeNumber, PoolName
+from ebbtide.model.node import Node, Reachability
+from ebbtide.node_health.model import Picture, Seen, Sight
+from ebbtide.node_health.policy import Limits, decide
+
+NOW = dt.datetime(2030, 1, 1, tzinfo=dt.UTC)
+LIMITS = Limits(lease_s=60, margin_s=6)
+N1 = NodeName("n1")
+
+
+def _picture(reachability: Reachability) -> Picture:
+    node = Node(
+        number=NodeNumber(1),
+        name=N1,
+        pool=PoolName("default"),
+        address="",
+        boot="",
+        capacity={},
+        version=1,
+        reachability=reachability,
+    )
+    return Picture(nodes={node.number: node})
+
+
+def _seen(at_s: float, *, revision: int = 1, taken: bool = False) -> Seen:
+    lease = Lease(node=N1, boot="", holder="", count=0, lease_ms=0, taken=taken)
+    return Seen(revision=revision, lease=lease, at_s=at_s)
+
+
+def _verdict(reachability: Reachability, sight: Sight, now_s: float) -> tuple[type | None, bool]:
+    verdicts = decide(_picture(reachability), sight, LIMITS, now_s, NOW)
+    kinds = [type(append.body) for unit in verdicts.decision.units for append in unit.appends]
+    return (kinds[0] if kinds else None), bool(verdicts.take)
+
+
+def test_a_node_that_renews_is_left_alone() -> None:
+    assert _verdict("ready", Sight(leases={N1: _seen(100)}), 140) == (None, False)
+
+
+def test_a_node_that_missed_two_renewals_is_suspect() -> None:
+    assert _verdict("ready", Sight(leases={N1: _seen(100)}), 144) == (NodeSuspected, False)
+
+
+def test_a_lease_is_taken_only_after_a_whole_lease_of_silence() -> None:
+    sight = Sight(leases={N1: _seen(100)})
+    assert _verdict("suspect", sight, 160) == (None, False)
+    assert _verdict("suspect", sight, 161) == (None, True)
+
+
+def test_a_node_is_lost_only_when_its_lease_was_taken_and_the_margin_has_passed() -> None:
+    sight = Sight(leases={N1: _seen(100)}, took={N1: 2})
+    assert _verdict("suspect", sight, 166)[0] is None
+    assert _verdict("suspect", sight, 167)[0] is NodeLost
+
+
+def test_a_node_whose_lease_could_not_be_taken_is_not_lost() -> None:
+    assert _verdict("suspect", Sight(leases={N1: _seen(100)}), 10_000) == (None, True)
+
+
+def test_silence_is_counted_from_when_this_process_began_to_see() -> None:
+    sight = Sight(since_s=1000, leases={N1: _seen(100)})
+    assert _verdict("ready", sight, 1010) == (None, False)
+    assert _verdict("ready", sight, 1044) == (NodeSuspected, False)
+
+
+@pytest.mark.parametrize("reachability", ["suspect", "lost"])
+def test_a_fresh_renewal_brings_a_node_back(reachability: Reachability) -> None:
+    sight = Sight(since_s=50, leases={N1: _seen(100)})
+    assert _verdict(reachability, sight, 101) == (NodeReturned, False)
+
+
+def test_an_old_value_seen_at_the_start_proves_nothing() -> None:
+    sight = Sight(since_s=100, leases={N1: _seen(100)})
+    assert _verdict("lost", sight, 101) == (None, False)
+
+
+def test_a_value_delivered_again_is_no_renewal() -> None:
+    sight = Sight(leases={N1: _seen(100)})
+    sight.see(N1, _seen(200))
+    assert sight.leases[N1].at_s == 100
+
+
+def test_a_renewal_after_the_lease_was_taken_undoes_the_taking() -> None:
+    sight = Sight(leases={N1: _seen(100)}, took={N1: 2})
+    sight.see(N1, _seen(200, revision=3))
+    assert sight.took == {}
