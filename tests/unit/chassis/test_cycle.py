@@ -1,0 +1,194 @@
+"""The cycle: a decision is taken once, a conflict is read past, a lost answer is found in the log."""
+
+import asyncio
+import datetime as dt
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import msgspec
+
+from ebbtide.chassis.context import Context
+from ebbtide.chassis.cycle import Cycle, Pure
+from ebbtide.chassis.service import Decision
+from ebbtide.contracts.envelope import Append, Appended, Recorded, Unit
+from ebbtide.contracts.errors import Unavailable
+from ebbtide.contracts.events import JobQueued, JobStopped, JobStopRequested
+from ebbtide.contracts.ids import JobId, QuotaName
+from ebbtide.eventlog.log import Decided
+from ebbtide.eventlog.memory import MemoryLog
+from ebbtide.eventlog.reader import Reader
+from ebbtide.testing.builders import START, VirtualClock
+from ebbtide.testing.bus import MemoryServer
+from ebbtide.testing.logbook import decided
+from ebbtide.testing.waiting import wait_until
+
+
+class Tally(msgspec.Struct, kw_only=True):
+    """Answers every JobStopRequested with one JobStopped."""
+
+    versions: dict[JobId, int] = {}
+    open: dict[JobId, None] = {}
+
+    def apply(self, recorded: Recorded) -> None:
+        event = recorded.body
+        if isinstance(event, JobStopRequested):
+            self.open[event.job] = None
+        elif isinstance(event, JobStopped):
+            self.open.pop(event.job, None)
+        self.versions[event.job] = recorded.version
+
+
+def decide(picture: Tally, _now: dt.datetime) -> Decision:
+    return Decision(
+        units=tuple(
+            Unit(
+                appends=(
+                    Append(
+                        stream=f"job-{job}",
+                        body=JobStopped(job=job),
+                        expected=picture.versions[job],
+                    ),
+                )
+            )
+            for job in picture.open
+        )
+    )
+
+
+class Forgetful(MemoryLog):
+    """A log whose answers get lost: what was sent stands, or does not, and nobody is told."""
+
+    def __init__(self, clock: VirtualClock) -> None:
+        super().__init__(clock)
+        self.lose: list[bool] = []
+
+    async def append(self, decided: Decided) -> Appended:
+        if decided.revision is None or not self.lose:
+            return await super().append(decided)
+        if self.lose.pop(0):
+            await super().append(decided)
+        raise Unavailable("the connection was lost")
+
+
+@asynccontextmanager
+async def running(log: MemoryLog, replicas: int = 1) -> AsyncIterator[Reader]:
+    clock = VirtualClock()
+    reader = Reader(log, poll_s=0.01)
+    log.on_commit = reader.offer
+    context = Context("main", log, reader, MemoryServer().connect(), clock, Path(), "", {})
+    cycles = [Cycle(Pure("recovery", Tally, decide), context) for _ in range(replicas)]
+    for cycle in cycles:
+        await cycle.start()
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(one.run()) for one in (reader, *cycles)]
+        yield reader
+        for task in tasks:
+            task.cancel()
+    for cycle in cycles:
+        await cycle.stop()
+
+
+async def _ask(log: MemoryLog, *jobs: str) -> None:
+    units = [
+        Unit(appends=(Append(stream=f"job-{job}", body=JobStopRequested(job=JobId(job))),))
+        for job in jobs
+    ]
+    await log.append(decided(*units, read_to=await log.head()))
+
+
+async def _stopped(log: MemoryLog) -> list[str]:
+    events = await MemoryLog.read(log, 0, 10_000)
+    return [one.body.job for one in events if isinstance(one.body, JobStopped)]
+
+
+def _answers(log: MemoryLog, count: int) -> "asyncio.Future[None]":
+    async def enough() -> bool:
+        return len(await _stopped(log)) >= count
+
+    return wait_until(enough, f"{count} answers")  # type: ignore[return-value]
+
+
+async def test_what_comes_is_answered_once() -> None:
+    log = MemoryLog(VirtualClock())
+    async with running(log):
+        await _ask(log, "a", "b")
+        await _answers(log, 2)
+        await _ask(log, "c")
+        await _answers(log, 3)
+    assert await _stopped(log) == ["a", "b", "c"]
+
+
+async def test_two_replicas_take_each_decision_once() -> None:
+    log = MemoryLog(VirtualClock())
+    async with running(log, replicas=2):
+        for number in range(50):
+            await _ask(log, f"j{number}")
+        await _answers(log, 50)
+    assert sorted(await _stopped(log)) == sorted(f"j{number}" for number in range(50))
+
+
+async def test_a_lost_answer_is_found_in_the_log_whether_it_stood_or_not() -> None:
+    log = Forgetful(VirtualClock())
+    log.lose = [True, False, False, True]
+    async with running(log):
+        for number in range(6):
+            await _ask(log, f"j{number}")
+        await _answers(log, 6)
+    assert sorted(await _stopped(log)) == [f"j{number}" for number in range(6)]
+
+
+async def test_a_restart_goes_on_from_the_snapshot_and_reads_only_what_followed() -> None:
+    class Counting(MemoryLog):
+        read_after: list[int] = []
+
+        async def read(self, after: int, limit: int) -> list[Recorded]:
+            self.read_after.append(after)
+            return await super().read(after, limit)
+
+    log = Counting(VirtualClock())
+    async with running(log):
+        await _ask(log, *(f"j{number}" for number in range(20)))
+        await _answers(log, 20)
+    end = (await log.head()).number
+    log.read_after.clear()
+    async with running(log):
+        await _ask(log, "late")
+        await _answers(log, 21)
+    assert min(log.read_after) >= end
+
+
+async def test_time_alone_can_make_a_decision_due() -> None:
+    class Alarm(msgspec.Struct):
+        rung: bool = False
+
+        def apply(self, recorded: Recorded) -> None:
+            self.rung = True
+
+    clock = VirtualClock()
+
+    def ring(picture: Alarm, now: dt.datetime) -> Decision:
+        if picture.rung or now == START:
+            return Decision(wake_at=START + dt.timedelta(milliseconds=20))
+        body = JobQueued(job=JobId("a"), quota=QuotaName("default"))
+        return Decision(units=(Unit(appends=(Append(stream="job-a", body=body),)),))
+
+    log = MemoryLog(clock)
+    reader = Reader(log, poll_s=0.01)
+    log.on_commit = reader.offer
+    context = Context("main", log, reader, MemoryServer().connect(), clock, Path(), "", {})
+    cycle = Cycle(Pure("quota", Alarm, ring), context)
+    await cycle.start()
+    async with asyncio.TaskGroup() as group:
+        tasks: Sequence[asyncio.Task[None]] = [
+            group.create_task(one.run()) for one in (reader, cycle)
+        ]
+        clock.advance(0.001)
+
+        async def said() -> bool:
+            clock.advance(0.001)
+            return (await log.head()).number == 1
+
+        await wait_until(said, "the alarm")
+        for task in tasks:
+            task.cancel()
