@@ -120,7 +120,7 @@ async def test_higher_priority_goes_first_and_equal_ones_in_submit_order(seed: i
     late, urgent = [await stage.submit(spec(cpu="4", priority=p)) for p in (5, 9)]
     await stage.rest()
     order = []
-    for job in (running, urgent, late):
+    for _ in range(3):
         order += [key[1] for key in stage.agents["n1"].running()]
         stage.agents["n1"].finish(order[-1])
         await stage.rest()

@@ -1,7 +1,7 @@
 """Random worlds from a seed: jobs, failures, stops, cut-off nodes, crashed services.
 
-Every event passes the checks, and when the faults stop every job comes to its end. A failing seed is
-run again by ``EBB_SEED=<seed> pytest tests/simulation``.
+Every event passes the checks, and when the faults stop every job comes to its end. A failing seed
+is run again by ``EBB_SEED=<seed> pytest tests/simulation``.
 """
 
 import os

@@ -12,7 +12,8 @@ from ebbtide.eventlog.log import Log, Source
 class Context(NamedTuple):
     """The world as a service may touch it. ``environ`` is for parsing settings once, at the start.
 
-    ``database_url`` is for a service's private tables (projections); the log has its own connections.
+    ``database_url`` is for a service's private tables (projections); the log has its own
+    connections.
     """
 
     cell: str

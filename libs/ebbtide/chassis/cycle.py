@@ -1,7 +1,8 @@
 """The one loop of every deciding service: fold everything new, decide once, commit.
 
-It never reacts to single events and never holds a second truth: what it knows is the fold, how far it
-decided is the checkpoint, and the compare-and-set of its revision makes each decision be taken once.
+It never reacts to single events and never holds a second truth: what it knows is the fold, how far
+it decided is the checkpoint, and the compare-and-set of its revision makes each decision be taken
+once.
 """
 
 import asyncio
@@ -40,7 +41,10 @@ P = TypeVar("P", bound=Picture)
 
 
 class Pure(Generic[P]):
-    """A service that is nothing but a picture and a policy; those with effects extend :meth:`settle`."""
+    """A service that is nothing but a picture and a policy.
+
+    Those with effects extend :meth:`settle`.
+    """
 
     def __init__(
         self,
@@ -151,7 +155,10 @@ class Cycle:
         self._wake.clear()
 
     def _fold(self) -> None:
-        """Fold what was delivered; events at or before the snapshot's position are known already."""
+        """Fold what was delivered.
+
+        Events at or before the snapshot's position are known already.
+        """
         if not self._pending:
             return
         events, self._pending = self._pending, deque()
@@ -164,8 +171,8 @@ class Cycle:
     async def _turn(self) -> None:
         """Decide once over the whole picture and commit; on conflict read on and decide again.
 
-        The picture stays, since it holds committed events only. A lost answer is no special case: the
-        revision tells whether the append stood, and the log holds what it said.
+        The picture stays, since it holds committed events only. A lost answer is no special case:
+        the revision tells whether the append stood, and the log holds what it said.
         """
         decision = self._service.decide(self._context.clock.now())
         self._wake_at = decision.wake_at
@@ -202,7 +209,10 @@ class Cycle:
         return appended.dropped
 
     async def _read_on(self) -> None:
-        """After a conflict: learn our revision and wait until everything up to the head is delivered."""
+        """After a conflict.
+
+        Learn our revision and wait until everything up to the head is delivered.
+        """
         log = self._context.log
         try:
             self._revision = (await log.checkpoint(self.name)).revision
@@ -240,7 +250,10 @@ class Cycle:
         )
 
     async def _save(self, snapshot: Snapshot) -> None:
-        """Save off the cycle's path; a snapshot that could not be saved costs reading, nothing else."""
+        """Save off the cycle's path.
+
+        A snapshot that could not be saved costs reading, nothing else.
+        """
         try:
             await self._context.log.save_snapshot(self.name, snapshot)
         except Unavailable as error:

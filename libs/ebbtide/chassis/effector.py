@@ -1,4 +1,7 @@
-"""Brings the world to a level, again and again: never two at once, never lost, retried when it failed."""
+"""Brings the world to a level, again and again.
+
+Never two at once, never lost, retried when it failed.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -15,8 +18,8 @@ _log = structlog.get_logger()
 class Effector:
     """A part that awaits ``work`` once after any number of pokes.
 
-    ``work`` compares what should be with what is and writes what differs, so running it twice is harmless
-    and running it late is enough.
+    ``work`` compares what should be with what is and writes what differs, so running it twice is
+    harmless and running it late is enough.
     """
 
     def __init__(self, name: str, work: Callable[[], Awaitable[None]], every_s: float) -> None:

@@ -1,7 +1,9 @@
-"""How a process of ours starts, runs its parts and drains: the same for one service and for all in one.
+"""How a process of ours starts, runs its parts and drains.
 
-Crash-only: a part that raises ends the process, and whoever supervises it starts it again. A new epoch of
-the log is the one exception: everything is dropped and built anew inside the process.
+The same for one service and for all in one.
+
+Crash-only: a part that raises ends the process, and whoever supervises it starts it again. A new
+epoch of the log is the one exception: everything is dropped and built anew inside the process.
 """
 
 import asyncio
@@ -31,7 +33,10 @@ from ebbtide.eventlog.reader import Reader
 
 Build = Callable[[Context], list[Part]]
 Hear = Literal["memory", "stream", "log"]
-"""How others' events are noticed at once: own commits only, JetStream, or Postgres NOTIFY (relay)."""
+"""How others' events are noticed at once.
+
+Own commits only, JetStream, or Postgres NOTIFY (relay).
+"""
 
 SERVERS_WAIT_S = 60.0
 """How long a process waits for its servers at its start: they may start at the same time."""
@@ -189,7 +194,10 @@ async def _patiently(connect: Callable[[], Awaitable[T]]) -> T:
 
 
 async def _drain(parts: Sequence[Part]) -> None:
-    """Stop every part within a bound, last started first; one that cannot must not keep the others."""
+    """Stop every part within a bound, last started first.
+
+    One that cannot must not keep the others.
+    """
     for part in reversed(parts):
         try:
             async with asyncio.timeout(DRAIN_S):

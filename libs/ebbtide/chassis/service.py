@@ -1,7 +1,8 @@
 """What a service is, as data and as a shape; and what it decides.
 
-Flow in one direction: the reader delivers events, the service folds them into its picture, decides over
-the whole picture, and its units go to the log. Effects on the world are levels derived from the picture.
+Flow in one direction: the reader delivers events, the service folds them into its picture, decides
+over the whole picture, and its units go to the log. Effects on the world are levels derived from
+the picture.
 """
 
 import datetime as dt
@@ -14,9 +15,12 @@ from ebbtide.contracts.envelope import Recorded, Unit
 
 
 class Card(msgspec.Struct, frozen=True, kw_only=True):
-    """A service at a glance: streams it alone appends to, streams it folds, events it says, what it serves.
+    """A service at a glance.
 
-    ``owns`` and ``reads`` are stream prefixes; ``emits`` are event tags; ``serves`` are HTTP paths or subjects.
+    Streams it alone appends to, streams it folds, events it says, what it serves.
+
+    ``owns`` and ``reads`` are stream prefixes; ``emits`` are event tags; ``serves`` are HTTP paths
+    or subjects.
     """
 
     name: str
@@ -28,7 +32,7 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
-    """What to append now, and the earliest time at which the same picture would decide otherwise."""
+    """What to append now, and when the same picture would decide otherwise at the earliest."""
 
     units: tuple[Unit, ...] = ()
     wake_at: dt.datetime | None = None
@@ -58,5 +62,8 @@ class Service(Protocol):
         ...
 
     async def settle(self, dropped: Sequence[int]) -> None:
-        """Bring the world in line after a cycle: answer callers, poke effects. ``dropped`` units were refused."""
+        """Bring the world in line after a cycle: answer callers, poke effects.
+
+        ``dropped`` units were refused.
+        """
         ...

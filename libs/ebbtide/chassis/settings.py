@@ -33,7 +33,7 @@ class Connections(msgspec.Struct, frozen=True, kw_only=True):
     cell: str = "main"
 
     def __repr__(self) -> str:
-        return f"Connections(cell={self.cell!r}, store={self.store!r}, database_url='***', nats_url='***')"
+        return f"Connections(cell={self.cell!r}, store={self.store!r}, servers='***')"
 
 
 def load(struct: type[S], environ: Mapping[str, str], prefix: str = "EBB_") -> S:

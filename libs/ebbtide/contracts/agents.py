@@ -1,9 +1,9 @@
 """What fleet and agents say to each other. All of it is state, not a queue: the newest counts.
 
-Fleet writes a :class:`Desired` per node: every attempt to run there and every attempt to end. What it
-does not name is left alone; a missing key means "no news". An agent reports the newest state of each
-worker until a position of the log acknowledges it. Durations travel, never instants that another
-clock would have to trust.
+Fleet writes a :class:`Desired` per node: every attempt to run there and every attempt to end. What
+it does not name is left alone; a missing key means "no news". An agent reports the newest state of
+each worker until a position of the log acknowledges it. Durations travel, never instants that
+another clock would have to trust.
 """
 
 import datetime as dt
@@ -31,9 +31,10 @@ class DesiredWorker(msgspec.Struct, frozen=True, kw_only=True):
 class DesiredAttempt(msgspec.Struct, frozen=True, kw_only=True):
     """One attempt's part on one node: to run, or with ``end`` set to be ended and reported ended.
 
-    ``master`` is ``address:port`` of the rendezvous. It is empty until the agent of worker 0, which binds
-    the port, has reported it; no worker of a gang of more than one starts before. ``resume_folder`` is
-    the committed checkpoint to start from, relative to the job's checkpoint folder.
+    ``master`` is ``address:port`` of the rendezvous. It is empty until the agent of worker 0, which
+    binds the port, has reported it; no worker of a gang of more than one starts before.
+    ``resume_folder`` is the committed checkpoint to start from, relative to the job's checkpoint
+    folder.
     """
 
     job: JobId
@@ -72,7 +73,10 @@ class WorkerState(str, Enum):
 
 
 class WorkerReport(msgspec.Struct, frozen=True, kw_only=True):
-    """The newest state of one worker. ``port`` is the rendezvous port that its agent holds for it."""
+    """The newest state of one worker.
+
+    ``port`` is the rendezvous port that its agent holds for it.
+    """
 
     job: JobId
     epoch: int
@@ -94,8 +98,8 @@ class WorkerReport(msgspec.Struct, frozen=True, kw_only=True):
 class Report(msgspec.Struct, frozen=True, kw_only=True):
     """States that no position has acknowledged yet; with ``whole`` everything the agent holds.
 
-    ``position`` of ``epoch`` is that of the newest desired state the agent has seen: a fleet that has not
-    read so far must not judge the report.
+    ``position`` of ``epoch`` is that of the newest desired state the agent has seen: a fleet that
+    has not read so far must not judge the report.
     """
 
     node: NodeName
@@ -107,7 +111,10 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReportAck(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer: what of the report (same order) is settled by the log up to ``position`` of ``epoch``."""
+    """The answer.
+
+    What of the report (same order) is settled by the log up to ``position`` of ``epoch``.
+    """
 
     epoch: int
     position: int

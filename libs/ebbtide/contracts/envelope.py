@@ -22,8 +22,8 @@ class Position(NamedTuple):
 class Append(msgspec.Struct, frozen=True, kw_only=True):
     """One event to be said.
 
-    ``expected`` is the version its stream must have had at ``read_to`` (0: the stream must be new; None:
-    any). ``closes`` says that nothing will ever be appended to the stream again.
+    ``expected`` is the version its stream must have had at ``read_to`` (0: the stream must be new;
+    None: any). ``closes`` says that nothing will ever be appended to the stream again.
     """
 
     stream: str
@@ -37,7 +37,10 @@ class Append(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Unit(msgspec.Struct, frozen=True, kw_only=True):
-    """Appends that stand or fall whole; ``unmoved`` streams were read and must not have moved since."""
+    """Appends that stand or fall whole.
+
+    ``unmoved`` streams were read and must not have moved since.
+    """
 
     appends: tuple[Append, ...]
     unmoved: tuple[str, ...] = ()
@@ -46,8 +49,8 @@ class Unit(msgspec.Struct, frozen=True, kw_only=True):
 class Recorded(msgspec.Struct, frozen=True, kw_only=True):
     """An event as the log holds it.
 
-    ``at`` is stamped by the log, in UTC, and never falls. ``service`` said it, having read to ``read_to``
-    and decided at ``decided_at`` under ``rules``.
+    ``at`` is stamped by the log, in UTC, and never falls. ``service`` said it, having read to
+    ``read_to`` and decided at ``decided_at`` under ``rules``.
     """
 
     epoch: int
@@ -68,7 +71,9 @@ class Recorded(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Appended(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer to an append: what was recorded, which units were dropped, the service's new revision.
+    """The answer to an append.
+
+    What was recorded, which units were dropped, the service's new revision.
 
     ``positions`` has one range (first, last) per unit that stood, None for one that was dropped.
     """

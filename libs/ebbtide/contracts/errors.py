@@ -17,7 +17,10 @@ class Rejected(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EbbtideError(Exception):
-    """Base of what may go wrong outside the domain; ``code`` is stable, ``retryable`` guides shells."""
+    """Base of what may go wrong outside the domain.
+
+    ``code`` is stable, ``retryable`` guides shells.
+    """
 
     code = "error"
     retryable = False

@@ -35,11 +35,17 @@ LOG_WORKER = "Ebb-Log-Worker"
 LOG_OFFSET = "Ebb-Log-Offset"
 LOG_SIZE = "Ebb-Log-Size"
 LOG_ENDED = "Ebb-Log-Ended"
-"""Headers of a piece of a log: where it begins, how long the log is by now, whether it will grow."""
+"""Headers of a piece of a log.
+
+Where it begins, how long the log is by now, whether it will grow.
+"""
 
 
 class Submit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Ask for a job. The submitter makes ``id``: the same one twice is one job, with the same answer."""
+    """Ask for a job. The submitter makes ``id``.
+
+    The same one twice is one job, with the same answer.
+    """
 
     id: JobId
     job: dict[str, object]
@@ -60,7 +66,10 @@ class StopJob(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class StopAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What a wish to stop came to: asking twice is asking once, and a job that ended stays as it is."""
+    """What a wish to stop came to.
+
+    Asking twice is asking once, and a job that ended stays as it is.
+    """
 
     id: JobId
     phase: Phase
@@ -76,7 +85,10 @@ class Uploaded(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Health(msgspec.Struct, frozen=True, kw_only=True):
-    """The door answers; ``bus`` says whether NATS is reachable, ``position`` how far the door has read."""
+    """The door answers.
+
+    ``bus`` says whether NATS is reachable, ``position`` how far the door has read.
+    """
 
     status: Literal["ok"]
     bus: bool

@@ -1,8 +1,8 @@
 """Typed ids and how they are written.
 
 Pure: the caller gives time and randomness. An id carries its cell, so that nothing may assume that
-a cell is the only one: ``job_<cell>_<26 characters of Crockford base 32>`` (the ULID layout: 48 bits
-of milliseconds, 80 random bits), sortable by the time it was made.
+a cell is the only one: ``job_<cell>_<26 characters of Crockford base 32>`` (the ULID layout: 48
+bits of milliseconds, 80 random bits), sortable by the time it was made.
 """
 
 import re
@@ -46,10 +46,16 @@ def is_job_id(text: str, cell: str) -> bool:
 
 
 def placement_id(job: JobId, attempt: int) -> PlacementId:
-    """Derive the id of the placement made for ``attempt``: new streams and things derive from causes."""
+    """Derive the id of the placement made for ``attempt``.
+
+    New streams and things derive from causes.
+    """
     return PlacementId(f"{job}.{attempt}")
 
 
 def is_name(text: str) -> bool:
-    """Say whether ``text`` may name a thing: lower-case letters, digits and inner dashes, 1 to 63."""
+    """Say whether ``text`` may name a thing.
+
+    Lower-case letters, digits and inner dashes, 1 to 63.
+    """
     return NAME.fullmatch(text) is not None

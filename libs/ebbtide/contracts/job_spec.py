@@ -43,9 +43,9 @@ class Restart(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 class JobSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A whole job: resources are integers as :mod:`ebbtide.contracts.units` says.
 
-    ``code`` is the digest of an uploaded folder (``sha256:<hex>``), or empty. ``when_cut_off`` says what
-    happens to workers whose node can no longer renew its lease: ``stop`` ends them with it, ``run``
-    lets them go on (they are placed again only behind a fence).
+    ``code`` is the digest of an uploaded folder (``sha256:<hex>``), or empty. ``when_cut_off`` says
+    what happens to workers whose node can no longer renew its lease: ``stop`` ends them with it,
+    ``run`` lets them go on (they are placed again only behind a fence).
     """
 
     name: str
@@ -141,6 +141,14 @@ def _check(spec: JobSpec) -> None:
             "not the digest of an uploaded folder",
             "upload the folder first: PUT /v1/code/sha256:<hex>",
         )
+    _check_roles(spec)
+    for key, value in spec.env.items():
+        if not key or "=" in key:
+            raise _refuse("env", f"{key[:80]!r} cannot name an environment variable")
+        _printable(f"env.{key[:80]}", key + value)
+
+
+def _check_roles(spec: JobSpec) -> None:
     for role in spec.roles:
         command = command_of(spec, role)
         if not is_name(role):
@@ -154,10 +162,6 @@ def _check(spec: JobSpec) -> None:
             )
         for part in command:
             _printable("command", part)
-    for key, value in spec.env.items():
-        if not key or "=" in key:
-            raise _refuse("env", f"{key[:80]!r} cannot name an environment variable")
-        _printable(f"env.{key[:80]}", key + value)
 
 
 def parse_job_spec(given: object) -> JobSpec:

@@ -24,10 +24,10 @@ class Outcome(str, Enum):
 class EndCause(str, Enum):
     """How a worker ended, as its agent saw it.
 
-    ``exited`` and ``signalled`` carry the raw wait status; ``oom`` is a kill by the host's memory limit;
-    ``lost`` means nobody saw the end (its sitter died, or its node was called lost) and is never success;
-    ``not_started`` is a worker whose attempt was ended first; ``start_failed`` one that could not be
-    executed; ``lease`` one that was ended because its node's lease ran out.
+    ``exited`` and ``signalled`` carry the raw wait status; ``oom`` is a kill by the host's memory
+    limit; ``lost`` means nobody saw the end (its sitter died, or its node was called lost) and is
+    never success; ``not_started`` is a worker whose attempt was ended first; ``start_failed`` one
+    that could not be executed; ``lease`` one that was ended because its node's lease ran out.
     """
 
     EXITED = "exited"

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 
 from ebbtide.contracts.errors import Malformed, Rejected
 
-
 MILLI = 1000
 CPU_MAX_MILLI = 1_000_000 * MILLI
 MEMORY_MAX_MIB = 1 << 40
@@ -94,9 +93,10 @@ def parse_vector(field: str, given: Mapping[str, object]) -> dict[str, int]:
         Malformed: with the path of the offending entry.
     """
     vector: dict[str, int] = {}
-    for name, value in given.items():
+    for key, value in given.items():
+        name = str(key)  # YAML has keys that are no strings
         path = f"{field}.{name}"
-        if not isinstance(name, str) or _RESOURCE.fullmatch(name) is None:
+        if _RESOURCE.fullmatch(name) is None:
             raise _refuse(
                 field,
                 f"{name!r} is not the name of a resource",

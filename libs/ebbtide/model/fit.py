@@ -43,8 +43,8 @@ def empty(node: Node) -> Free:
 def take(free: Free, need: Vector) -> Place | None:
     """Take ``need`` from ``free`` and give the place, or leave it as it is and give None.
 
-    A fraction of a device goes to the fullest device that still has room, whole devices to the lowest
-    numbers that are entirely free.
+    A fraction of a device goes to the fullest device that still has room, whole devices to the
+    lowest numbers that are entirely free.
     """
     gpu, amount = gpu_need(need)
     want = {(free.model if name == gpu else name): part for name, part in need.items()}
@@ -95,7 +95,9 @@ def _move(free: Free, place: Place, need: Vector, sign: int) -> None:
 
 
 def place_gang(spec: JobSpec, nodes: dict[NodeNumber, Free]) -> tuple[Place, ...] | None:
-    """Place every worker in rank order by best fit, taking from ``nodes``; None (nothing taken) if not all fit.
+    """Place every worker in rank order by best fit, taking from ``nodes``.
+
+    None (nothing taken) if not all fit.
 
     Best fit: the node that is left with the least, so that whole nodes stay free for larger gangs.
     Complexity: workers times nodes.

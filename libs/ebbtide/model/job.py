@@ -2,8 +2,9 @@
 
     submitted -> queued -> (waiting -> placed -> ended)* -> final
 
-``waiting`` means that attempt ``attempt + 1`` shall be placed by the scheduler; ``placed`` that attempt
-``attempt`` has its places; ``ended`` that no process of it is left and recovery owes a verdict.
+``waiting`` means that attempt ``attempt + 1`` shall be placed by the scheduler; ``placed`` that
+attempt ``attempt`` has its places; ``ended`` that no process of it is left and recovery owes a
+verdict.
 """
 
 import datetime as dt
@@ -40,9 +41,9 @@ Stage = Literal["submitted", "waiting", "placed", "ended", "final"]
 class Job(msgspec.Struct, frozen=True, kw_only=True):
     """A job as of ``version`` of its stream.
 
-    ``placement`` is what the job holds now, whatever its stage; ``placed_at`` (in
-    ``placed_epoch``) is the position at which the present attempt got its places; ``not_before`` is when the present attempt may start (back-off).
-    ``final`` is the tag of the event that ended the job.
+    ``placement`` is what the job holds now, whatever its stage; ``placed_at`` (in ``placed_epoch``)
+    is the position at which the present attempt got its places; ``not_before`` is when the present
+    attempt may start (back-off). ``final`` is the tag of the event that ended the job.
     """
 
     id: JobId
@@ -155,10 +156,12 @@ def _begin(job: Job, recorded: Recorded, event: JobPlaced | JobRestarting) -> Jo
 
 
 def _restart(job: Job, recorded: Recorded, event: JobRestarting) -> Job:
-    """Go on with a next attempt: on the held placement where it is kept, else back to the scheduler.
+    """Go on with a next attempt.
 
-    Whether a placement is still held is settled by the log's order, for every reader alike: a release
-    that came first makes ``keep: all`` mean "place anew".
+    On the held placement where it is kept, else back to the scheduler.
+
+    Whether a placement is still held is settled by the log's order, for every reader alike: a
+    release that came first makes ``keep: all`` mean "place anew".
     """
     counted = msgspec.structs.replace(
         job,

@@ -1,4 +1,7 @@
-"""Arithmetic of resource vectors: plain dicts of integers as :mod:`ebbtide.contracts.units` defines."""
+"""Arithmetic of resource vectors.
+
+Plain dicts of integers as :mod:`ebbtide.contracts.units` defines.
+"""
 
 from collections.abc import Iterable, Mapping
 
@@ -35,7 +38,9 @@ def lacking(need: Vector, have: Vector) -> dict[str, int]:
 
 
 def within(use: Vector, need: Vector, ceiling: Vector) -> dict[str, int]:
-    """Give by how much ``use`` plus ``need`` exceeds ``ceiling``; what it does not name is unlimited.
+    """Give by how much ``use`` plus ``need`` exceeds ``ceiling``.
+
+    What it does not name is unlimited.
 
     A need for any model of GPU counts against ``gpu``; one for a model against both.
     """
@@ -54,7 +59,10 @@ def _counted(vector: Vector, name: str) -> int:
 
 
 def gpu_need(vector: Vector) -> tuple[str, int]:
-    """Give the GPU name that a request asks for (``gpu`` means any model) and the amount; ("", 0) for none."""
+    """Give the GPU name that a request asks for (``gpu`` means any model) and the amount.
+
+    ("", 0) for none.
+    """
     for name, amount in vector.items():
         if name == "gpu" or name.startswith("gpu/"):
             return name, amount

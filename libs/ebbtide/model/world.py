@@ -31,7 +31,10 @@ _POOL: frozenset[type] = frozenset(get_args(PoolEvent))
 
 
 class World(msgspec.Struct, kw_only=True):
-    """What is alive, by id. ``pools`` and ``quota_version`` are versions, for expectations and guards."""
+    """What is alive, by id.
+
+    ``pools`` and ``quota_version`` are versions, for expectations and guards.
+    """
 
     jobs: dict[JobId, Job] = {}
     nodes: dict[NodeNumber, Node] = {}

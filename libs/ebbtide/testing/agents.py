@@ -35,7 +35,9 @@ class SimulatedLease(msgspec.Struct):
 
 
 class SimulatedAgent:
-    """One node's agent. ``lives`` says after how many seconds a worker exits, and with which status.
+    """One node's agent.
+
+    ``lives`` says after how many seconds a worker exits, and with which status.
 
     A status is a raw wait status: 0 is success, 256 is exit code 1, 9 is a kill.
     """

@@ -1,7 +1,7 @@
 """The log is the history: each check is a fold over it that raises when a promise was broken.
 
-Used unchanged by unit, scenario, simulation and end-to-end tests: hand every recorded event, in order,
-to :meth:`Checks.apply`, then call :meth:`Checks.finish`.
+Used unchanged by unit, scenario, simulation and end-to-end tests: hand every recorded event, in
+order, to :meth:`Checks.apply`, then call :meth:`Checks.finish`.
 """
 
 from collections.abc import Iterable

@@ -1,8 +1,8 @@
-"""All deciding services in one place, on a log in memory and a virtual clock, with simulated agents.
+"""All deciding services on a log in memory and a virtual clock, with simulated agents.
 
-The policies, pictures, inboxes and desired state are the real ones; only the bus is replaced by calls.
-Services take turns in an order drawn from a seed, so a story can be told under many interleavings.
-Every event passes the checks as it is recorded.
+The policies, pictures, inboxes and desired state are the real ones; only the bus is replaced by
+calls. Services take turns in an order drawn from a seed, so a story can be told under many
+interleavings. Every event passes the checks as it is recorded.
 """
 
 import random
@@ -116,7 +116,9 @@ class Stage:
 
     @property
     def _fleet(self) -> fleet_model.Picture:
-        return self.players["fleet"].picture
+        picture = self.players["fleet"].picture
+        assert isinstance(picture, fleet_model.Picture)  # noqa: S101  # made so above
+        return picture
 
     def _judge(self, picture: node_health_model.Picture) -> Decision:
         """Judge nodes by their leases, and take away those that are due."""
@@ -156,7 +158,8 @@ class Stage:
 
     async def step(self) -> None:
         """Let one of them act, drawn by the dice: what others see of it comes later."""
-        await self._act(self._random.choice([*self.players.values(), *self.agents.values()]))
+        actors: list[Player | SimulatedAgent] = [*self.players.values(), *self.agents.values()]
+        await self._act(self._random.choice(actors))
 
     async def pass_time(self, seconds: float, step_s: float = 0.5) -> None:
         """Let time pass in steps, everybody acting in each."""

@@ -22,7 +22,10 @@ ENDED_KEPT = 1_000
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
-    """``placed_epoch``, ``attempt`` and ``nodes`` fence a report; ``version`` is of the checkpoint stream."""
+    """``placed_epoch``, ``attempt`` and ``nodes`` fence a report.
+
+    ``version`` is of the checkpoint stream.
+    """
 
     workspace: Workspace
     trace: str

@@ -16,7 +16,10 @@ from ebbtide.model import job
 
 
 def answer(picture: Picture, node: str, report: CheckpointReport) -> CheckpointAck | None:
-    """Settle ``node``'s report: committed, or refused for good; None while it is still to be decided."""
+    """Settle ``node``'s report: committed, or refused for good.
+
+    None while it is still to be decided.
+    """
     entry = picture.entries.get(report.job)
     if entry is None:
         return CheckpointAck(refused="checkpoint.job_unknown")

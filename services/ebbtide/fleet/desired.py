@@ -1,4 +1,7 @@
-"""Desired state of a node, as a pure function of the picture: every attempt to run and every one to end."""
+"""Desired state of a node, as a pure function of the picture.
+
+Every attempt to run and every one to end.
+"""
 
 import datetime as dt
 

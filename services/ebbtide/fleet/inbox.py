@@ -31,7 +31,10 @@ class Inbox(msgspec.Struct, kw_only=True):
     stale: dict[NodeNumber, dict[AttemptKey, Stale]] = {}
 
     def take(self, picture: Picture, report: Report) -> None:
-        """Take in a report: keep what is news about the present attempts, note what runs out of turn."""
+        """Take in a report.
+
+        Keep what is news about the present attempts, note what runs out of turn.
+        """
         node = picture.world.node_named(report.node)
         if node is None:
             return
@@ -91,7 +94,7 @@ def is_present(job: Job, one: WorkerReport) -> bool:
 
 
 def is_past(picture: Picture, job: Job | None, one: WorkerReport) -> bool:
-    """Say whether a report that is not of the live attempt is of one that the log has left behind."""
+    """Say whether a report not of the live attempt is of one that the log has left behind."""
     return job is None or one.epoch < picture.epoch or one.attempt <= job.attempt
 
 

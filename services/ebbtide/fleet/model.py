@@ -96,7 +96,7 @@ class Picture(msgspec.Struct, kw_only=True):
         self.versions.pop(job, None)
 
     def _node(self, node: Node) -> None:
-        """Look again at every job on a node that was lost or fenced, and write the node's state anew."""
+        """Look again at every job on a node that was lost or fenced; have it written anew."""
         self.touched[node.number] = None
         if max(node.lost_at, node.fenced_at):
             self.shaken.update(self.on_node.get(node.number, {}))

@@ -1,8 +1,8 @@
 """What the log shall say of agents' reports.
 
-A report is believed only from the node where its worker is placed, and only about the live attempt. An
-attempt has ended when every worker's end is known: by its agent's word, or because its node was called
-lost (for ``when_cut_off = "run"``: fenced).
+A report is believed only from the node where its worker is placed, and only about the live attempt.
+An attempt has ended when every worker's end is known: by its agent's word, or because its node was
+called lost (for ``when_cut_off = "run"``: fenced).
 """
 
 import datetime as dt
@@ -37,7 +37,7 @@ _BY_ORDER: dict[StopReason, Outcome] = {
 
 
 def decide(picture: Picture, inbox: Inbox, now: dt.datetime) -> Decision:
-    """Record new nodes, then per job what its workers did, whether it runs, and whether it ended."""
+    """Record new nodes, then per job what its workers did, whether it runs and whether it ended."""
     units = list(_joins(picture, inbox))
     due = dict.fromkeys((*inbox.reports, *picture.shaken))
     for job_id in list(due)[:BATCH]:
@@ -53,7 +53,7 @@ def decide(picture: Picture, inbox: Inbox, now: dt.datetime) -> Decision:
 
 
 def _joins(picture: Picture, inbox: Inbox) -> Iterator[Unit]:
-    """Give new nodes their numbers, which are never reused, and record changed facts of known ones."""
+    """Give new nodes their numbers, never used twice, and record changed facts of known ones."""
     fresh = max(picture.world.nodes, default=0)
     for name, said in inbox.registrations.items():
         known = picture.world.node_named(name)
@@ -127,7 +127,10 @@ def _worker(
     started: dict[int, None],
     ended: dict[int, WorkerEnded],
 ) -> Iterator[Event]:
-    """Say what is new about one worker; one that ended before its start was known has only its end."""
+    """Say what is new about one worker.
+
+    One that ended before its start was known has only its end.
+    """
     if report.state is WorkerState.PREPARED or report.worker in ended:
         return
     at = _node_name(picture, one, report.worker)

@@ -1,7 +1,7 @@
 """Binds fleet to the bus: reports and registrations in, desired state out.
 
-Desired state is a level: what was written last is compared with what the picture says, at start, after
-every re-connection, each minute, and for the nodes that an event touched.
+Desired state is a level: what was written last is compared with what the picture says, at start,
+after every re-connection, each minute, and for the nodes that an event touched.
 """
 
 import datetime as dt

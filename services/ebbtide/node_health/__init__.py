@@ -1,4 +1,7 @@
-"""Node health: from signals to verdicts. Only its word *lost* lets work be placed again elsewhere."""
+"""Node health: from signals to verdicts.
+
+Only its word *lost* lets work be placed again elsewhere.
+"""
 
 from ebbtide.chassis.service import Card
 

@@ -42,8 +42,9 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
 class Sight(msgspec.Struct, kw_only=True):
     """What this process has seen since it can see.
 
-    ``since_s`` is when it began to see without a gap: its start, or the last return of NATS, of Postgres or
-    of itself from a freeze. ``took`` are keys that it took away, with the revision of that write.
+    ``since_s`` is when it began to see without a gap: its start, or the last return of NATS, of
+    Postgres or of itself from a freeze. ``took`` are keys that it took away, with the revision of
+    that write.
     """
 
     since_s: float = 0.0

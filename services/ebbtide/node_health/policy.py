@@ -1,8 +1,8 @@
 """Verdicts on nodes, from their leases.
 
-A node that missed two renewals is suspect. One that was silent for a whole lease has its lease taken by a
-guarded write, so that it cannot renew; when that write stands and the margin has passed as well, nothing
-that must stop with the lease still runs there, and the node is lost.
+A node that missed two renewals is suspect. One that was silent for a whole lease has its lease
+taken by a guarded write, so that it cannot renew; when that write stands and the margin has passed
+as well, nothing that must stop with the lease still runs there, and the node is lost.
 """
 
 import datetime as dt
@@ -27,7 +27,10 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def suspect_s(self) -> float:
-        """Give the silence after which a node is suspect: two renewals of a third each were missed."""
+        """Give the silence after which a node is suspect.
+
+        Two renewals of a third each were missed.
+        """
         return self.lease_s * 2 / 3 + self.margin_s / 2
 
 
@@ -41,7 +44,10 @@ class Verdicts(msgspec.Struct, frozen=True, kw_only=True):
 def decide(
     picture: Picture, sight: Sight, limits: Limits, now_s: float, now: dt.datetime
 ) -> Verdicts:
-    """Look at every node; look again after a twelfth of a lease, when silence may have grown too long."""
+    """Look at every node.
+
+    Look again after a twelfth of a lease, when silence may have grown too long.
+    """
     units: list[Unit] = []
     take: list[NodeName] = []
     for one in picture.nodes.values():
@@ -74,7 +80,10 @@ def _verdict(one: Node, sight: Sight, limits: Limits, silent_s: float) -> NodeEv
 
 
 def _is_fresh(one: Node, sight: Sight) -> bool:
-    """Say whether the renewal was seen after this process began to see: an old value proves nothing."""
+    """Say whether the renewal was seen after this process began to see.
+
+    An old value proves nothing.
+    """
     return sight.leases[one.name].at_s > sight.since_s
 
 

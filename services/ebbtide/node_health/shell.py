@@ -1,7 +1,7 @@
 """Binds node health to the bus: leases in, leases taken away.
 
-It trusts its own monotonic clock only while it runs without a gap: after a freeze of its own, a return of
-NATS, or a time without Postgres, every node has a whole lease again.
+It trusts its own monotonic clock only while it runs without a gap: after a freeze of its own, a
+return of NATS, or a time without Postgres, every node has a whole lease again.
 """
 
 import datetime as dt
@@ -31,7 +31,10 @@ _log = structlog.get_logger()
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """``EBB_LEASE_S``: how long a node may be out of touch; ``EBB_LEASE_MARGIN_S`` covers timers."""
+    """``EBB_LEASE_S``: how long a node may be out of touch.
+
+    ``EBB_LEASE_MARGIN_S`` covers timers.
+    """
 
     lease_s: float = 180.0
     lease_margin_s: float = 0.0

@@ -97,7 +97,10 @@ def _past_ceiling(picture: Picture, spec: JobSpec) -> Rejected | None:
 
 
 def _past_nodes(picture: Picture, spec: JobSpec) -> Rejected | None:
-    """Refuse a worker that no node could hold; a gang too large for all nodes together waits for more."""
+    """Refuse a worker that no node could hold.
+
+    A gang too large for all nodes together waits for more.
+    """
     nodes = list(picture.world.nodes.values())
     alone = fit.worker_too_large(spec, nodes) if nodes else None
     if alone is None:

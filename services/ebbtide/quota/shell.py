@@ -12,7 +12,9 @@ from ebbtide.quota.policy import decide
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """``EBB_QUOTA_CEILING``: limits of the default quota, as ``cpu=64,memory=256Gi``; empty is none.
+    """``EBB_QUOTA_CEILING``: limits of the default quota, as ``cpu=64,memory=256Gi``.
+
+    Empty is none.
 
     It is used once, when the quota is made; afterwards the log says what the quota is.
     """
@@ -29,7 +31,10 @@ class Quota(Pure[Picture]):
         self._ceiling = ceiling
 
     def restore(self, body: bytes | None) -> None:
-        """Start from a snapshot's body, or from nothing; settings are of this start, not of the snapshot."""
+        """Start from a snapshot's body, or from nothing.
+
+        Settings are of this start, not of the snapshot.
+        """
         super().restore(body)
         self.picture.cell = self._cell
         self.picture.ceiling = self._ceiling

@@ -1,4 +1,7 @@
-"""Recovery's picture: the world, the first failure of each live attempt, and jobs that need a word."""
+"""Recovery's picture.
+
+The world, the first failure of each live attempt, and jobs that need a word.
+"""
 
 import msgspec
 
@@ -11,7 +14,10 @@ from ebbtide.model.world import World
 
 
 class Picture(msgspec.Struct, kw_only=True):
-    """``failed`` is the worker whose failure came first in a live attempt; ``due`` are jobs to look at."""
+    """``failed`` is the worker whose failure came first in a live attempt.
+
+    ``due`` are jobs to look at.
+    """
 
     world: World = msgspec.field(default_factory=World)
     failed: dict[JobId, WorkerEnded] = {}

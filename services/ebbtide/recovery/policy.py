@@ -1,7 +1,7 @@
 """Verdicts: what follows from a failure, a stop, or the end of an attempt.
 
-Every rule reads the newest attempt only. A job's budget (``max_restarts``) is used by failures of its
-own; lost nodes and cut-offs never use it.
+Every rule reads the newest attempt only. A job's budget (``max_restarts``) is used by failures of
+its own; lost nodes and cut-offs never use it.
 """
 
 import datetime as dt
@@ -158,8 +158,8 @@ def _signal(number: int) -> str:
 def _again(picture: Picture, one: Job, *, counted: bool, why: str) -> Unit:
     """Go on with a next attempt, from the newest committed checkpoint.
 
-    The places are kept where all their nodes are ready; the unit guards those nodes, so that "ready" is
-    still true at its own position.
+    The places are kept where all their nodes are ready; the unit guards those nodes, so that
+    "ready" is still true at its own position.
     """
     newest = picture.world.checkpoints.get(one.id)
     step = newest.step if newest is not None else None

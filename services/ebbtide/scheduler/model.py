@@ -20,8 +20,8 @@ Turn = tuple[int, int, JobId]
 class Picture(msgspec.Struct, kw_only=True):
     """``order`` holds (minus priority, submit position, job) of every waiting job, sorted.
 
-    ``free`` and ``used`` are the world's placements summed up, kept as they change; ``leaving`` are jobs
-    whose placement may have to be released.
+    ``free`` and ``used`` are the world's placements summed up, kept as they change; ``leaving`` are
+    jobs whose placement may have to be released.
     """
 
     cell: str = "main"
@@ -81,7 +81,10 @@ class Picture(msgspec.Struct, kw_only=True):
                 fit.hold(free, place, need)
 
     def _measure(self, node: Node) -> None:
-        """Compute a node's free capacity anew: its facts may have changed under what is placed there."""
+        """Compute a node's free capacity anew.
+
+        Its facts may have changed under what is placed there.
+        """
         free = fit.empty(node)
         for job in self.world.jobs.values():
             if job.placement is None:

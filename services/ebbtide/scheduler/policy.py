@@ -1,7 +1,8 @@
 """One cycle of scheduling, in two steps: release what is over, then place in order.
 
-A gang is placed whole or not at all, in one unit that guards what it was decided on: the quota tree and
-its nodes. A unit uses nothing that another unit of the same cycle frees, so any of them may be dropped.
+A gang is placed whole or not at all, in one unit that guards what it was decided on: the quota tree
+and its nodes. A unit uses nothing that another unit of the same cycle frees, so any of them may be
+dropped.
 """
 
 import datetime as dt
@@ -76,8 +77,8 @@ def _release(picture: Picture, one: Job) -> Unit:
 def _place_in_order(picture: Picture, now: dt.datetime) -> tuple[list[Unit], dt.datetime | None]:
     """Place from the head of the order; the first that could run on empty nodes but not now blocks.
 
-    A job too large for the nodes that are ready, even empty, is passed over: it waits for nodes, not for
-    its turn. So is one in back-off, or one whose old placement is not released yet.
+    A job too large for the nodes that are ready, even empty, is passed over: it waits for nodes,
+    not for its turn. So is one in back-off, or one whose old placement is not released yet.
     """
     units: list[Unit] = []
     wake_at: dt.datetime | None = None

@@ -1,10 +1,14 @@
-"""The cycle: a decision is taken once, a conflict is read past, a lost answer is found in the log."""
+"""The cycle.
+
+A decision is taken once, a conflict is read past, a lost answer is found in the log.
+"""
 
 import asyncio
 import datetime as dt
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import ClassVar
 
 import msgspec
 
@@ -140,7 +144,7 @@ async def test_a_lost_answer_is_found_in_the_log_whether_it_stood_or_not() -> No
 
 async def test_a_restart_goes_on_from_the_snapshot_and_reads_only_what_followed() -> None:
     class Counting(MemoryLog):
-        read_after: list[int] = []
+        read_after: ClassVar[list[int]] = []
 
         async def read(self, after: int, limit: int) -> list[Recorded]:
             self.read_after.append(after)

@@ -1,4 +1,7 @@
-"""Which reported checkpoints are committed: the newest, of the present attempt, from a node it is on."""
+"""Which reported checkpoints are committed.
+
+The newest, of the present attempt, from a node it is on.
+"""
 
 from ebbtide.checkpoint.model import Entry, Picture
 from ebbtide.checkpoint.policy import answer, decide

@@ -30,8 +30,8 @@ def test_the_usual_spellings_are_read(name: str, written: object, amount: int) -
 
 @pytest.mark.parametrize(
     "written",
-    ["-1", -1, float("nan"), float("inf"), "nan", "1e3", "", " ", "1Q", "0", 0, True, None, [], "9" * 41,
-     "99999999999999999999", "0.0001", "½", "1_000"],
+    ["-1", -1, float("nan"), float("inf"), "nan", "1e3", "", " ", "1Q", "0", 0, True, None, [],
+     "9" * 41, "99999999999999999999", "0.0001", "½", "1_000"],
 )  # fmt: skip
 def test_what_is_no_quantity_is_refused_with_the_path_of_the_field(written: object) -> None:
     with pytest.raises(Malformed) as refused:

@@ -1,4 +1,7 @@
-"""What fits where: nothing is taken twice, nothing is lost, and a gang is placed whole or not at all."""
+"""What fits where.
+
+Nothing is taken twice, nothing is lost, and a gang is placed whole or not at all.
+"""
 
 import copy
 

@@ -32,7 +32,10 @@ class JobRejected(msgspec.Struct, frozen=True, kw_only=True, tag="job.rejected")
 
 
 class JobPlaced(msgspec.Struct, frozen=True, kw_only=True, tag="job.placed"):
-    """``attempt`` has places; it starts from the checkpoint of ``resume_step``, if any (scheduler)."""
+    """``attempt`` has places.
+
+    It starts from the checkpoint of ``resume_step``, if any (scheduler).
+    """
 
     job: JobId
     attempt: int
@@ -87,7 +90,10 @@ class AttemptEnded(msgspec.Struct, frozen=True, kw_only=True, tag="attempt.ended
 
 
 class JobRestarting(msgspec.Struct, frozen=True, kw_only=True, tag="job.restarting"):
-    """The job goes on as ``attempt`` after ``backoff_ms``; ``counted`` uses up its budget (recovery)."""
+    """The job goes on as ``attempt`` after ``backoff_ms``.
+
+    ``counted`` uses up its budget (recovery).
+    """
 
     job: JobId
     attempt: int

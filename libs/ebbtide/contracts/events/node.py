@@ -27,7 +27,10 @@ class NodeSuspected(msgspec.Struct, frozen=True, kw_only=True, tag="node.suspect
 
 
 class NodeLost(msgspec.Struct, frozen=True, kw_only=True, tag="node.lost"):
-    """The node's lease was taken and has run out: what had ``when_cut_off = "stop"`` is gone (node_health)."""
+    """The node's lease was taken and has run out.
+
+    What had ``when_cut_off = "stop"`` is gone (node_health).
+    """
 
     node: NodeNumber
     why: str
@@ -40,7 +43,7 @@ class NodeReturned(msgspec.Struct, frozen=True, kw_only=True, tag="node.returned
 
 
 class NodeFenced(msgspec.Struct, frozen=True, kw_only=True, tag="node.fenced"):
-    """Nothing that was placed on the node before this still runs or can have an effect (node_health)."""
+    """Nothing placed on the node before this still runs or can have an effect (node_health)."""
 
     node: NodeNumber
     why: str

@@ -16,7 +16,7 @@ class Place(msgspec.Struct, frozen=True, array_like=True):
 
 
 class GangPlaced(msgspec.Struct, frozen=True, kw_only=True, tag="pool.gang_placed"):
-    """``places`` (by worker, rank order) are held for ``job`` and charged to ``quota`` (scheduler)."""
+    """``places`` (in rank order) are held for ``job`` and charged to ``quota`` (scheduler)."""
 
     job: JobId
     attempt: int

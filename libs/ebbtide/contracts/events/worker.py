@@ -1,4 +1,7 @@
-"""What happens to single workers, on ``workers-<job>``: 1,024 of them must not move the job's version."""
+"""What happens to single workers, on ``workers-<job>``.
+
+1,024 of them must not move the job's version.
+"""
 
 import datetime as dt
 
@@ -23,8 +26,9 @@ class WorkerStarted(msgspec.Struct, frozen=True, kw_only=True, tag="worker.start
 class WorkerEnded(msgspec.Struct, frozen=True, kw_only=True, tag="worker.ended"):
     """No process of the worker is left; ``status`` is the raw wait status (fleet).
 
-    ``ordered`` says that the agent had been told to end it, so its end explains nothing. A worker that
-    ended before its start was reported has no WorkerStarted; ``started_at`` says when it began.
+    ``ordered`` says that the agent had been told to end it, so its end explains nothing. A worker
+    that ended before its start was reported has no WorkerStarted; ``started_at`` says when it
+    began.
     """
 
     job: JobId
