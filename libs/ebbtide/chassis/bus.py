@@ -49,7 +49,11 @@ class Subscription(Protocol):
 
 
 class Bus(Protocol):
-    """One connection. Calls raise ``Unavailable`` when the server does not answer in time."""
+    """One connection. Calls raise ``Unavailable`` when the server does not answer in time.
+
+    ``subscribe``, ``kv_watch`` and ``follow`` may be called while disconnected, and before their bucket
+    or stream exists: they begin when they can. A missing bucket is ``Unavailable``.
+    """
 
     @property
     def connected(self) -> bool:
@@ -96,7 +100,9 @@ class Bus(Protocol):
         """
         ...
 
-    async def ensure_stream(self, stream: str, subjects: Sequence[str], first_sequence: int) -> None:
+    async def ensure_stream(
+        self, stream: str, subjects: Sequence[str], first_sequence: int
+    ) -> None:
         """Make the events stream if it is not there, its next message getting ``first_sequence``."""
         ...
 
@@ -121,7 +127,10 @@ class Bus(Protocol):
         ...
 
     async def follow(self, stream: str, after: int, handler: Handler) -> Subscription:
-        """Have ``handler`` awaited with every stream message after sequence ``after``, in order, no acks."""
+        """Have ``handler`` awaited with every stream message after ``after``, in order, no acks.
+
+        After the stream was made anew it is all that the new one holds, whatever its sequence.
+        """
         ...
 
     async def close(self) -> None:

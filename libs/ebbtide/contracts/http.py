@@ -91,6 +91,7 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     status: Literal["ok"]
+    cell: str
     bus: bool
     position: int
 
