@@ -41,6 +41,8 @@ Own commits only, JetStream, or Postgres NOTIFY (relay).
 SERVERS_WAIT_S = 60.0
 """How long a process waits for its servers at its start: they may start at the same time."""
 DRAIN_S = 5.0
+REFOLD_S = 0.5
+"""Until the relay has raised the epoch of a log that was put back, a new life may be refused too."""
 EXIT_BROKEN, EXIT_BAD_SETTINGS = 70, 78
 
 T = TypeVar("T")
@@ -80,6 +82,7 @@ async def _run(builds: Sequence[Build], environ: Mapping[str, str], hear: Hear) 
             await _life(builds, settings, environ, hear, stop)
         except* StaleEpoch:
             _log.warning("process.refolds", reason="the log has a new epoch")
+            await asyncio.sleep(REFOLD_S)
 
 
 async def _life(
@@ -107,6 +110,7 @@ async def _life(
         try:
             for part in parts:
                 await part.start()
+            await reader.start()
             gc.collect()
             gc.freeze()
             await _work(parts, reader, _hearing(settings.cell, log, bus, reader, hear), stop)

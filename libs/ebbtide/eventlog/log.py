@@ -28,8 +28,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
 class Decided(msgspec.Struct, frozen=True, kw_only=True):
     """Everything one call of append says.
 
-    ``revision`` is the service's checkpoint revision; None for a door (api) that keeps no checkpoint and
-    whose units rest on nothing but their expected versions.
+    ``revision`` is the service's checkpoint revision; None for a door (api) that keeps no
+    checkpoint and whose units rest on nothing but their expected versions.
     """
 
     service: str
@@ -46,9 +46,9 @@ class Log(Protocol):
     async def append(self, decided: Decided) -> Appended:
         """Record the units that stand, and the service's checkpoint, in one transaction.
 
-        A unit is dropped when a stream's version differs from ``expected``, or an ``unmoved`` stream has an
-        event after ``read_to``: in both cases by what *others* appended; earlier units of the same call never
-        break a later one.
+        A unit is dropped when a stream's version differs from ``expected``, or an ``unmoved``
+        stream has an event after ``read_to``: in both cases by what *others* appended; earlier
+        units of the same call never break a later one.
 
         Raises:
             StaleEpoch: ``read_to`` is of an older epoch; nothing was recorded.
@@ -73,7 +73,7 @@ class Log(Protocol):
         ...
 
     async def load_snapshots(self, service: str, fold_version: int) -> list[Snapshot]:
-        """Give the service's kept snapshots of this fold and of the log's present epoch, newest first."""
+        """Give the service's kept snapshots of this fold and of the present epoch, newest first."""
         ...
 
     async def save_snapshot(self, service: str, snapshot: Snapshot) -> None:
@@ -81,7 +81,7 @@ class Log(Protocol):
         ...
 
     async def raise_epoch(self) -> Position:
-        """Begin a new epoch at the present head: what was decided before can no longer be recorded."""
+        """Begin a new epoch at the present head: what was decided before is recorded no more."""
         ...
 
     async def close(self) -> None:
@@ -94,4 +94,28 @@ class Listener(Protocol):
 
     def deliver(self, events: Sequence[Recorded]) -> None:
         """Take frozen events; must neither block nor raise."""
+        ...
+
+
+class Source(Protocol):
+    """The one reader of a process: decodes each event once, hands it, frozen, to every listener."""
+
+    @property
+    def position(self) -> Position:
+        """Give the epoch and the position up to which events were delivered."""
+        ...
+
+    def attach(self, listener: Listener, after: int) -> None:
+        """Hand ``listener`` every event that follows ``after``, before and after this call.
+
+        One that is attached already begins again at ``after``.
+        """
+        ...
+
+    async def reached(self, position: int, timeout_s: float) -> None:
+        """Return once events up to ``position`` were delivered to all that are attached.
+
+        Raises:
+            Unavailable: they were not within ``timeout_s``.
+        """
         ...

@@ -51,7 +51,7 @@ class RunningDoor:
         self.admin = ADMIN
         self._made = 0
 
-    async def start(self) -> None:
+    async def start(self, port: int = 0) -> None:
         """Start every part, and wait until it answers."""
         self.reader = Reader(self.log, poll_s=0.02)
         self.log.on_commit = self.reader.offer
@@ -66,7 +66,7 @@ class RunningDoor:
             store=self.folder / "store",
             database_url=self.database_url,
             environ={
-                "EBB_API_PORT": "0",
+                "EBB_API_PORT": str(port),
                 "EBB_API_BOOTSTRAP_TOKENS": str(self.folder / "tokens"),
             },
         )

@@ -65,6 +65,19 @@ async def empty(database_url: str) -> None:
     await connection.close()
 
 
+async def end_sessions(admin: asyncpg.Connection) -> None:
+    """Cut every connection that a log has to this database."""
+    await admin.execute(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+        " WHERE application_name = 'ebbtide-log' AND datname = current_database()"
+    )
+
+
+async def is_waiting(admin: asyncpg.Connection) -> bool:
+    """Say whether anybody waits for a lock."""
+    return bool(await admin.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted"))
+
+
 def positions(events: Sequence[Recorded]) -> list[int]:
     """Give the positions of events."""
     return [event.position for event in events]

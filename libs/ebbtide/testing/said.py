@@ -11,6 +11,7 @@ from ebbtide.contracts.events import (
     JobPlaced,
     JobQueued,
     JobRejected,
+    JobRestarting,
     JobStopped,
     JobSubmitted,
     JobSucceeded,
@@ -21,7 +22,7 @@ from ebbtide.contracts.events import (
 )
 from ebbtide.contracts.events.job import JobEvent
 from ebbtide.contracts.ids import JobId, NodeName, NodeNumber, PoolName, QuotaName, placement_id
-from ebbtide.contracts.outcomes import Outcome
+from ebbtide.contracts.outcomes import KeepNone, Outcome
 from ebbtide.testing.builders import START, TEAM, spec
 
 NODE, NAME = NodeNumber(1), NodeName("n1")
@@ -103,6 +104,12 @@ def ended(
 ) -> Append:
     """Say that nothing of attempt 1 is left."""
     body = AttemptEnded(job=job, attempt=1, outcome=outcome, log_bytes=log_bytes)
+    return lifecycle(job, body, expected)
+
+
+def restarting(job: JobId, expected: int) -> Append:
+    """Say that it goes on as attempt 2, to be placed anew."""
+    body = JobRestarting(job=job, attempt=2, keep=KeepNone(), counted=True)
     return lifecycle(job, body, expected)
 
 

@@ -1,0 +1,65 @@
+"""How an event travels: what the relay publishes and followers read, as JSON with named fields.
+
+A follower may be of another release than the relay: fields that it does not know are ignored, and
+bodies of retired types become live events here, as they do when they are read from the log.
+"""
+
+import datetime as dt
+
+import msgspec
+
+from ebbtide.contracts.envelope import Recorded
+from ebbtide.contracts.ids import Workspace
+from ebbtide.contracts.upcasts import decode_body
+
+
+class _Sealed(msgspec.Struct, frozen=True, kw_only=True):
+    """A recorded event whose body is still as it was stored; fields as in :class:`Recorded`."""
+
+    epoch: int
+    position: int
+    stream: str
+    version: int
+    event_id: str
+    at: dt.datetime
+    workspace: Workspace
+    actor: str
+    cause: str
+    service: str
+    read_to: int
+    decided_at: dt.datetime
+    rules: int
+    trace: str
+    body: msgspec.Raw
+
+
+class _Tagged(msgspec.Struct, frozen=True):
+    type: str
+
+
+_encoder = msgspec.json.Encoder()
+_whole = msgspec.json.Decoder(Recorded)
+_sealed = msgspec.json.Decoder(_Sealed)
+_tagged = msgspec.json.Decoder(_Tagged)
+
+
+def encode(recorded: Recorded) -> bytes:
+    """Write an event for the bus."""
+    return _encoder.encode(recorded)
+
+
+def decode(payload: bytes) -> Recorded:
+    """Read what :func:`encode` of any release wrote.
+
+    Raises:
+        UnknownEvent: the type is of a later release.
+        msgspec.DecodeError: the payload is no event.
+    """
+    try:
+        return _whole.decode(payload)
+    except msgspec.ValidationError:
+        # Not a live type: rare, so the second pass may cost what it costs.
+        sealed = _sealed.decode(payload)
+    body = decode_body(_tagged.decode(sealed.body).type, bytes(sealed.body))
+    fields = {name: getattr(sealed, name) for name in _Sealed.__struct_fields__}
+    return Recorded(**{**fields, "body": body})
