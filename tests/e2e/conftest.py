@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import functools
 import json
 import os
 import shutil
@@ -65,9 +66,9 @@ class Platform:
             cwd=cwd,
         )
 
-    @property
+    @functools.cached_property
     def client(self) -> Client:
-        """Give a new client."""
+        """Give the client of this test, made when the platform is up."""
         return Client.from_environment(self.environ)
 
     def wait_for_nodes(self, count: int) -> None:
@@ -134,6 +135,7 @@ def running(*words: str, checked: bool = True) -> Iterator[Platform]:
         if checked:
             check_log(platform.events(), ended=False)
     finally:
+        platform.client.close()
         platform.try_ebb("down", "--force")
         keep = os.environ.get("EBB_TEST_KEEP")
         if not keep:

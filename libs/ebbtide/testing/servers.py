@@ -15,10 +15,11 @@ import socket
 import subprocess
 import tempfile
 import threading
+import warnings
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
@@ -27,6 +28,10 @@ from ebbtide.allinone.child import Child, launch
 from ebbtide.allinone.home import free_port
 from ebbtide.allinone.nats import Callout, Nats
 from ebbtide.allinone.postgres import Postgres
+
+if TYPE_CHECKING:
+    from testcontainers.nats import NatsContainer
+    from testcontainers.postgres import PostgresContainer
 
 T = TypeVar("T")
 # Tests look for errors of ours, not of the disk: a machine that loses power loses its tests anyway.
@@ -188,6 +193,46 @@ def docker_answers(environ: Mapping[str, str]) -> bool:
         return False
 
 
+class Container(Protocol):
+    """What is used of a container of testcontainers."""
+
+    def start(self) -> object:
+        """Start it and wait until its server answers."""
+        ...
+
+    def stop(self) -> object:
+        """Remove it."""
+        ...
+
+
+C = TypeVar("C", bound=Container)
+
+
+def _started(make: Callable[[], C]) -> C | None:
+    """Start a container; a daemon that cannot get the image is as good as none."""
+    with warnings.catch_warnings():
+        # Warnings of a library that few runs reach must not be what breaks them.
+        warnings.simplefilter("ignore")
+        try:
+            container = make()
+            container.start()
+        except Exception:  # noqa: BLE001 - whatever ails Docker, local binaries are there
+            return None
+    return container
+
+
+def _postgres_container() -> "PostgresContainer":
+    from testcontainers.postgres import PostgresContainer
+
+    return PostgresContainer("postgres:18", driver=None)
+
+
+def _nats_container() -> "NatsContainer":
+    from testcontainers.nats import NatsContainer
+
+    return NatsContainer("nats:2", jetstream=True)
+
+
 @contextmanager
 def postgres_for_tests(environ: Mapping[str, str]) -> Iterator[str]:
     """Give the address of a Postgres in which databases may be made: named, in Docker, or local."""
@@ -195,11 +240,10 @@ def postgres_for_tests(environ: Mapping[str, str]) -> Iterator[str]:
     if named:
         yield named
         return
-    if docker_answers(environ):
-        from testcontainers.postgres import PostgresContainer
-
-        with PostgresContainer("postgres:18", driver=None) as container:
-            yield container.get_connection_url()
+    container = _started(_postgres_container) if docker_answers(environ) else None
+    if container is not None:
+        yield container.get_connection_url()
+        container.stop()
         return
     with server_folder() as folder:
         server = PostgresServer(folder)
@@ -217,11 +261,10 @@ def nats_for_tests(environ: Mapping[str, str]) -> Iterator[str]:
     if named:
         yield named
         return
-    if docker_answers(environ):
-        from testcontainers.nats import NatsContainer
-
-        with NatsContainer("nats:2", jetstream=True) as container:
-            yield container.nats_uri()
+    container = _started(_nats_container) if docker_answers(environ) else None
+    if container is not None:
+        yield container.nats_uri()
+        container.stop()
         return
     with server_folder() as folder:
         server = NatsServer(folder)

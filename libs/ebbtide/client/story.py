@@ -1,0 +1,43 @@
+"""What comes back piece by piece: events of a story, and bytes of a log."""
+
+import datetime as dt
+from typing import NamedTuple
+
+import msgspec
+
+
+class StoryEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """One event as the log holds it; ``body`` has its ``type`` and its facts by name.
+
+    The body is kept open, so that a client older than its platform still shows the whole story.
+    """
+
+    epoch: int
+    position: int
+    stream: str
+    version: int
+    at: dt.datetime
+    workspace: str = ""
+    actor: str = ""
+    cause: str = ""
+    service: str = ""
+    trace: str = ""
+    body: dict[str, object]
+
+    @property
+    def type(self) -> str:
+        """Give the event's tag: ``job.submitted``."""
+        return str(self.body.get("type", ""))
+
+
+class LogPiece(NamedTuple):
+    """Bytes of one worker's log, from ``offset`` of ``attempt`` on.
+
+    ``missing`` bytes that the log had after this piece were lost with their node.
+    """
+
+    attempt: int
+    worker: int
+    offset: int
+    data: bytes
+    missing: int = 0

@@ -1,0 +1,165 @@
+"""A job's story and everybody's events, as JSON and as server-sent events."""
+
+import asyncio
+import http.client
+import json
+from typing import Any
+
+from ebbtide.testing import said
+from ebbtide.testing.door import RunningDoor
+from ebbtide.testing.waiting import wait_until
+
+
+class Following:
+    """Reads a stream of server-sent events on a thread."""
+
+    def __init__(self, api: RunningDoor, path: str, last: str = "") -> None:
+        self.events: list[tuple[str, str, Any]] = []
+        self.ended = False
+        self._connection = http.client.HTTPConnection("127.0.0.1", api.port, timeout=20)
+        self._headers = {"Authorization": f"Bearer {api.admin}", "Accept": "text/event-stream"}
+        if last:
+            self._headers["Last-Event-ID"] = last
+        self._path = path
+        self.reading = asyncio.create_task(asyncio.to_thread(self._read))
+
+    def _read(self) -> None:
+        self._connection.request("GET", self._path, headers=self._headers)
+        answer = self._connection.getresponse()
+        name = event_id = ""
+        while line := answer.readline():
+            field, _, value = line.decode().rstrip("\n").partition(": ")
+            if field == "id":
+                event_id = value
+            elif field == "event":
+                name = value
+            elif field == "data" and name == "end":
+                self.ended = True
+            elif field == "data":
+                self.events.append((event_id, name, json.loads(value)))
+        self._connection.close()
+
+    @property
+    def names(self) -> list[str]:
+        return [name for _, name, _ in self.events]
+
+
+async def test_a_story_is_all_that_speaks_of_the_job_in_the_logs_order(
+    any_api: RunningDoor,
+) -> None:
+    job, other = await any_api.submit(), await any_api.submit()
+    await any_api.say(said.queued(job))
+    await any_api.say(said.held(other), said.held(job))
+    await any_api.say(said.started(job))
+    await any_api.say(said.saved(job, 3))
+    await any_api.say(said.succeeded(job, 2))
+    await any_api.say(said.released(job))
+    story = (await any_api.ask("GET", f"/v1/jobs/{job}/events")).json
+    assert [one["body"]["type"] for one in story] == [
+        "job.submitted",
+        "job.queued",
+        "pool.gang_placed",
+        "worker.started",
+        "checkpoint.committed",
+        "job.succeeded",
+        "pool.gang_released",
+    ]
+    assert [one["position"] for one in story] == sorted(one["position"] for one in story)
+    assert {one["body"]["job"] for one in story} == {job}
+
+
+async def test_a_story_can_be_read_from_a_position_on(api: RunningDoor) -> None:
+    job = await api.submit()
+    position = await api.say(said.queued(job))
+    story = (await api.ask("GET", f"/v1/jobs/{job}/events?after={position - 1}")).json
+    assert [one["body"]["type"] for one in story] == ["job.queued"]
+
+
+async def test_a_followed_story_goes_on_until_the_job_has_ended(any_api: RunningDoor) -> None:
+    job = await any_api.submit()
+    following = Following(any_api, f"/v1/jobs/{job}/events")
+    await wait_until(lambda: following.names == ["job.submitted"], "the past was told")
+    await any_api.say(said.queued(job))
+    await any_api.say(said.succeeded(job, 2))
+    await following.reading
+    assert following.names == ["job.submitted", "job.queued", "job.succeeded"]
+    assert following.ended
+
+
+async def test_following_a_job_that_has_ended_tells_its_story_and_ends(
+    any_api: RunningDoor,
+) -> None:
+    job = await any_api.submit()
+    await any_api.say(said.queued(job))
+    await any_api.say(said.succeeded(job, 2))
+    following = Following(any_api, f"/v1/jobs/{job}/events")
+    await following.reading
+    assert following.names == ["job.submitted", "job.queued", "job.succeeded"]
+    assert following.ended
+
+
+async def test_a_broken_line_goes_on_after_the_last_event_seen(any_api: RunningDoor) -> None:
+    job = await any_api.submit()
+    await any_api.say(said.queued(job))
+    await any_api.say(said.succeeded(job, 2))
+    first = Following(any_api, f"/v1/jobs/{job}/events")
+    await first.reading
+    again = Following(any_api, f"/v1/jobs/{job}/events", last=first.events[0][0])
+    await again.reading
+    assert again.names == ["job.queued", "job.succeeded"]
+
+
+async def test_an_id_of_another_epoch_begins_the_story_again(api: RunningDoor) -> None:
+    job = await api.submit()
+    await api.say(said.queued(job))
+    await api.say(said.succeeded(job, 2))
+    following = Following(api, f"/v1/jobs/{job}/events", last="7.999")
+    await following.reading
+    assert following.names == ["job.submitted", "job.queued", "job.succeeded"]
+
+
+async def test_nothing_is_told_twice_or_left_out_while_events_stream_in(
+    any_api: RunningDoor,
+) -> None:
+    job = await any_api.submit()
+    await any_api.say(said.queued(job))
+
+    async def talk() -> None:
+        for step in range(40):
+            await any_api.say(said.saved(job, step))
+        await any_api.say(said.succeeded(job, 2))
+
+    talking = asyncio.create_task(talk())
+    streams = []
+    for _ in range(6):
+        streams.append(Following(any_api, f"/v1/jobs/{job}/events"))
+        await asyncio.sleep(0)
+    await talking
+    for following in streams:
+        await following.reading
+        steps = [
+            data["body"]["step"] for _, name, data in following.events if "step" in data["body"]
+        ]
+        assert steps == list(range(40))
+        assert following.names[-1] == "job.succeeded"
+
+
+async def test_everybodys_events_come_in_pages(any_api: RunningDoor) -> None:
+    await any_api.submit()
+    first = (await any_api.ask("GET", "/v1/events?limit=1")).json
+    rest = (await any_api.ask("GET", f"/v1/events?after={first[0]['position']}")).json
+    assert [one["body"]["type"] for one in first + rest] == ["token.created", "job.submitted"]
+
+
+async def test_everybodys_events_can_be_followed_from_the_past_into_the_present(
+    any_api: RunningDoor,
+) -> None:
+    job = await any_api.submit()
+    following = Following(any_api, "/v1/events?after=0")
+    await wait_until(lambda: len(following.events) == 2, "the past was told")
+    await any_api.say(said.queued(job))
+    await wait_until(lambda: following.names[-1] == "job.queued", "the present is told")
+    await any_api.stop()
+    await following.reading
+    assert not following.ended, "a shutdown is no end: the caller comes back"
+    await any_api.start()
