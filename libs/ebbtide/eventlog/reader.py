@@ -177,9 +177,10 @@ class Reader:
         now = asyncio.get_running_loop().time()
         if now < self._poll_at:
             return
+        before = self._number  # commits of this process may go past the head while it is read
         head = await self._log.head()
         self._poll_at = now + self._poll_s
-        if head.epoch != self._epoch or head.number < self._number:
+        if head.epoch != self._epoch or head.number < before:
             raise StaleEpoch(f"read to {self.position}, but the log is at {head}")
         self.poke(head.number)
 
