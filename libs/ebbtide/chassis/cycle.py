@@ -16,7 +16,7 @@ import msgspec
 import structlog
 
 from ebbtide.chassis.context import Context
-from ebbtide.chassis.service import Decision, Service
+from ebbtide.chassis.service import Card, Decision, Service
 from ebbtide.contracts.envelope import Position, Recorded
 from ebbtide.contracts.errors import Conflict, StaleEpoch, Unavailable
 from ebbtide.eventlog.log import Decided, Snapshot
@@ -48,12 +48,13 @@ class Pure(Generic[P]):
 
     def __init__(
         self,
-        name: str,
+        card: Card,
         picture: type[P],
         decide: Callable[[P, dt.datetime], Decision],
         fold_version: int = 1,
     ) -> None:
-        self.name = name
+        self.name = card.name
+        self.reads = card.reads
         self.rules = 1
         self.fold_version = fold_version
         self._type = picture
@@ -95,6 +96,7 @@ class Cycle:
         self._wake = asyncio.Event()
         self._wake_at: dt.datetime | None = None
         self._epoch = 0
+        self._delivered = 0
         self._folded = 0
         self._owed = 0  # our own commits up to here must be folded before we decide again
         self._revision = 0
@@ -102,9 +104,12 @@ class Cycle:
         self._saving: asyncio.Task[None] | None = None
 
     def deliver(self, events: Sequence[Recorded]) -> None:
-        """Take events from the reader; they are folded in the next turn of the loop."""
-        self._pending.extend(events)
-        self._wake.set()
+        """Take events from the reader; those of streams that the service reads wake it."""
+        self._delivered = events[-1].position
+        wanted = [event for event in events if event.stream.startswith(self._service.reads)]
+        if wanted:
+            self._pending.extend(wanted)
+            self._wake.set()
 
     def poke(self) -> None:
         """Have the service decide again although no event came: its surroundings changed."""
@@ -155,18 +160,13 @@ class Cycle:
         self._wake.clear()
 
     def _fold(self) -> None:
-        """Fold what was delivered.
-
-        Events at or before the snapshot's position are known already.
-        """
-        if not self._pending:
-            return
+        """Fold what was delivered; events at or before the snapshot's position are known already."""
         events, self._pending = self._pending, deque()
         fresh = [event for event in events if event.position > self._folded]
         if fresh:
             self._service.fold(fresh)
-            self._folded = fresh[-1].position
             self._since_snapshot += len(fresh)
+        self._folded = max(self._folded, self._delivered)
 
     async def _turn(self) -> None:
         """Decide once over the whole picture and commit; on conflict read on and decide again.

@@ -39,7 +39,7 @@ def folder(store: Path, job: JobId | str, attempt: int, worker: int) -> Path:
 def chunks(place: Path) -> list[Chunk]:
     """List the chunks of a worker in order."""
     try:
-        names = sorted(name for name in os.listdir(place) if name.endswith(_SUFFIX))
+        names = sorted(path.name for path in place.iterdir() if path.suffix == _SUFFIX)
     except FileNotFoundError:
         return []
     found = []
@@ -68,8 +68,9 @@ def stored_size(place: Path) -> int:
 
 
 def write_chunk(place: Path, offset: int, data: bytes, seen_s: float) -> None:
-    """Store a chunk, synced, at once whole or not at all. ``seen_s`` is when its last byte was
-    seen.
+    """Store a chunk, synced, whole or not at all.
+
+    ``seen_s`` is when its last byte was seen.
     """
     import zstandard
 
@@ -91,8 +92,7 @@ def write_chunk(place: Path, offset: int, data: bytes, seen_s: float) -> None:
 def read_range(
     store: Path, job: JobId | str, attempt: int, worker: int, offset: int, limit: int
 ) -> tuple[bytes, int]:
-    """Read at most ``limit`` bytes from ``offset`` on; also give how many bytes the store has in
-    all.
+    """Read at most ``limit`` bytes from ``offset`` on; also give how many the store has in all.
 
     What is given ends at the first gap. An empty answer means that the store has nothing there
     (yet).

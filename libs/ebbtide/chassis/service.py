@@ -42,6 +42,7 @@ class Service(Protocol):
     """A shell that binds a picture and a policy. ``fold_version`` rises when the fold changes."""
 
     name: str
+    reads: tuple[str, ...]
     rules: int
     fold_version: int
 

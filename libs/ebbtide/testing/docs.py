@@ -9,6 +9,7 @@ from typing import get_args
 
 import msgspec
 
+from ebbtide.api.schema import openapi
 from ebbtide.contracts.authors import AUTHORS
 from ebbtide.contracts.events import (
     CheckpointEvent,
@@ -67,7 +68,7 @@ def _type(annotation: object) -> str:
     return str(annotation).replace("typing.", "").replace("ebbtide.contracts.", "")
 
 
-DOCUMENTS = {"docs/EVENTS.md": events}
+DOCUMENTS = {"docs/EVENTS.md": events, "docs/openapi.json": lambda: openapi().decode()}
 
 
 def main(root: Path) -> None:

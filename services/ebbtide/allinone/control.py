@@ -1,4 +1,7 @@
-"""Every service in one process: one reader of the log, each service woken by the committed append itself."""
+"""Every service in one process, with one reader of the log: the committed append wakes them.
+
+They are woken in the order in which a job needs them; copying and showing come last.
+"""
 
 from ebbtide.api import shell as api
 from ebbtide.chassis.process import main
@@ -10,7 +13,7 @@ from ebbtide.recovery import shell as recovery
 from ebbtide.relay import shell as relay
 from ebbtide.scheduler import shell as scheduler
 
-SERVICES = (relay, api, quota, scheduler, fleet, node_health, recovery, checkpoint)
+SERVICES = (quota, scheduler, fleet, recovery, checkpoint, node_health, api, relay)
 
 if __name__ == "__main__":
     main("control", [service.parts for service in SERVICES], hear="memory")

@@ -6,7 +6,7 @@ CARD = Card(
     name="checkpoint",
     duty="which checkpoints are whole, and which one to resume from",
     owns=("checkpoint-",),
-    reads=("job-", "checkpoint-"),
+    reads=("job-", "pool-", "node-", "checkpoint-"),
     emits=("checkpoint.committed",),
     serves=("agent.<cell>.<node>.checkpoint",),
 )

@@ -27,7 +27,7 @@ class Catalogue(Pure[Picture]):
     """The checkpoint service: a picture, and the reports that wait for an answer."""
 
     def __init__(self, context: Context) -> None:
-        super().__init__(CARD.name, Picture, lambda _picture, _now: Decision())
+        super().__init__(CARD, Picture, lambda _picture, _now: Decision())
         self._cell, self._bus = context.cell, context.bus
         self._waiting: dict[str, tuple[str, CheckpointReport]] = {}
         self._listening: list[Subscription] = []

@@ -38,13 +38,14 @@ class Fleet(Pure[Picture]):
     """The fleet service: a picture, an inbox, and the two effects on the bus."""
 
     def __init__(self, context: Context) -> None:
-        super().__init__(CARD.name, Picture, lambda _picture, _now: Decision())
+        super().__init__(CARD, Picture, lambda _picture, _now: Decision())
         self._cell, self._bus, self._clock = context.cell, context.bus, context.clock
         self._inbox = Inbox()
         self._reports: dict[str, Report] = {}
         self._registrations: dict[str, Registration] = {}
         self._written: dict[NodeNumber, tuple[Desired, int]] = {}
         self._due: dict[NodeNumber, None] = {}
+        self._compared_s = context.clock.monotonic_s()
         self._listening: list[Subscription] = []
         self.poke_cycle: Callable[[], None] = lambda: None
         self.poke_writer: Callable[[], None] = lambda: None
@@ -159,7 +160,8 @@ class Fleet(Pure[Picture]):
     async def write(self) -> None:
         """Write the desired state of every due node that differs from what was written last."""
         now = self._clock.now()
-        if not self._due:  # nobody poked: this is the comparison of each minute
+        if self._clock.monotonic_s() - self._compared_s >= COMPARE_EVERY_S:
+            self._compared_s = self._clock.monotonic_s()
             self._written.clear()
             self._due.update((number, None) for number in self.picture.world.nodes)
         while self._due:

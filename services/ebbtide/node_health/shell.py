@@ -48,7 +48,7 @@ class NodeHealth(Pure[Picture]):
     """The node-health service: a picture of nodes, and a sight of leases."""
 
     def __init__(self, context: Context, limits: Limits) -> None:
-        super().__init__(CARD.name, Picture, lambda _picture, _now: Decision())
+        super().__init__(CARD, Picture, lambda _picture, _now: Decision())
         self._bus, self._clock = context.bus, context.clock
         self._bucket = subjects.lease_bucket(context.cell)
         self._limits = limits

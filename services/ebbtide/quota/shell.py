@@ -26,7 +26,7 @@ class Quota(Pure[Picture]):
     """The quota service; its picture starts with the settings in it."""
 
     def __init__(self, cell: str, ceiling: dict[str, int]) -> None:
-        super().__init__(CARD.name, Picture, decide)
+        super().__init__(CARD, Picture, decide)
         self._cell = cell
         self._ceiling = ceiling
 

@@ -9,4 +9,4 @@ from ebbtide.recovery.policy import decide
 
 def parts(context: Context) -> list[Part]:
     """Give what a process runs for this service."""
-    return [Cycle(Pure(CARD.name, Picture, decide), context)]
+    return [Cycle(Pure(CARD, Picture, decide), context)]

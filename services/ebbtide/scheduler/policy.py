@@ -82,6 +82,8 @@ def _place_in_order(picture: Picture, now: dt.datetime) -> tuple[list[Unit], dt.
     """
     units: list[Unit] = []
     wake_at: dt.datetime | None = None
+    if not picture.order:
+        return units, wake_at
     room = _Room(picture)
     for _, _, name in picture.order:
         one = picture.world.jobs[name]

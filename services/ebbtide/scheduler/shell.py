@@ -11,7 +11,7 @@ class Scheduler(Pure[Picture]):
     """The scheduler; its picture knows the cell, whose quota tree it guards."""
 
     def __init__(self, cell: str) -> None:
-        super().__init__(CARD.name, Picture, decide)
+        super().__init__(CARD, Picture, decide)
         self._cell = cell
 
     def restore(self, body: bytes | None) -> None:

@@ -14,7 +14,7 @@ import msgspec
 
 from ebbtide.chassis.context import Context
 from ebbtide.chassis.cycle import Cycle, Pure
-from ebbtide.chassis.service import Decision
+from ebbtide.chassis.service import Card, Decision
 from ebbtide.contracts.envelope import Append, Appended, Recorded, Unit
 from ebbtide.contracts.errors import Unavailable
 from ebbtide.contracts.events import JobQueued, JobStopped, JobStopRequested
@@ -81,7 +81,10 @@ async def running(log: MemoryLog, replicas: int = 1) -> AsyncIterator[Reader]:
     reader = Reader(log, poll_s=0.01)
     log.on_commit = reader.offer
     context = Context("main", log, reader, MemoryServer().connect(), clock, Path(), "", {})
-    cycles = [Cycle(Pure("recovery", Tally, decide), context) for _ in range(replicas)]
+    cycles = [
+        Cycle(Pure(Card(name="recovery", duty="", reads=("job-",)), Tally, decide), context)
+        for _ in range(replicas)
+    ]
     for cycle in cycles:
         await cycle.start()
     async with asyncio.TaskGroup() as group:
@@ -181,7 +184,7 @@ async def test_time_alone_can_make_a_decision_due() -> None:
     reader = Reader(log, poll_s=0.01)
     log.on_commit = reader.offer
     context = Context("main", log, reader, MemoryServer().connect(), clock, Path(), "", {})
-    cycle = Cycle(Pure("quota", Alarm, ring), context)
+    cycle = Cycle(Pure(Card(name="quota", duty="", reads=("job-",)), Alarm, ring), context)
     await cycle.start()
     async with asyncio.TaskGroup() as group:
         tasks: Sequence[asyncio.Task[None]] = [

@@ -1,5 +1,6 @@
 """Logs in the store: chunks by offset, read as one."""
 
+import itertools
 from pathlib import Path
 
 import pytest
@@ -71,6 +72,6 @@ def test_any_cut_of_a_log_into_chunks_reads_the_same(
 ) -> None:
     store = tmp_path_factory.mktemp("store")
     edges = sorted({0, len(data), *(cut for cut in cuts if cut < len(data))})
-    for first, last in zip(edges, edges[1:], strict=False):
+    for first, last in itertools.pairwise(edges):
         write(store, first, data[first:last])
     assert read(store, offset, 50) == (data[offset : offset + 50], len(data))
