@@ -159,6 +159,7 @@ def memory(results: Results, seed: int, jobs: int = 10_000) -> None:
 def starts(results: Results, seed: int, rounds: int = 5) -> None:
     """Measure cold and warm starts to the first accepted job, and the two hot commands."""
     cold, warm = [], []
+    commands: dict[str, object] = {}
     for _ in range(rounds):
         parent = Path(tempfile.mkdtemp(prefix="ebb-bench-", dir="/tmp"))
         parent.chmod(0o711)
@@ -167,12 +168,13 @@ def starts(results: Results, seed: int, rounds: int = 5) -> None:
             cold.append(_start(home))
             ebb(home, "down")
             warm.append(_start(home))
-            results_of_commands = _commands(home) if len(warm) == rounds else {}
+            if len(warm) == rounds:
+                commands = _commands(home)
             ebb(home, "down")
         finally:
             shutil.rmtree(parent, ignore_errors=True)
     results.add("start", unit="s", seed=seed, cold=summary(cold), warm=summary(warm))
-    results.add("commands", unit="ms", seed=seed, **results_of_commands)
+    results.add("commands", unit="ms", seed=seed, **commands)
 
 
 def _start(home: Path) -> float:

@@ -14,6 +14,7 @@ import pytest
 from tests.e2e.conftest import EXAMPLE, LEASE_S, Platform, running, wait_for
 
 from ebbtide.allinone.home import free_port
+from ebbtide.contracts.envelope import Recorded
 from ebbtide.contracts.events import (
     AttemptEnded,
     CheckpointCommitted,
@@ -176,7 +177,7 @@ def test_cut_off_workers_end_with_their_lease_and_the_next_attempt_starts_no_ear
         platform.ebb("stop", job)
 
 
-def _started(platform: Platform, job: str, attempt: int):
+def _started(platform: Platform, job: str, attempt: int) -> Recorded | None:
     return next(
         (
             one

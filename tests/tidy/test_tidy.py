@@ -18,7 +18,8 @@ PURE = sorted(
 )
 IMPURE = {
     "asyncio", "asyncpg", "http", "io", "logging", "nats", "os", "pathlib", "random", "secrets",
-    "shutil", "socket", "structlog", "subprocess", "sys", "tempfile", "threading", "time", "urllib", "uuid",
+    "shutil", "socket", "structlog", "subprocess", "sys", "tempfile", "threading", "time",
+    "urllib", "uuid",
 }  # fmt: skip
 CLOCKS = {"now", "utcnow", "today"}
 

@@ -1,8 +1,8 @@
 """The bus as services see it: messages, requests, key-value buckets and the events stream.
 
-Two implementations pass one contract suite: NATS (``bus_nats.py``) and memory (``ebbtide.testing``).
-Nothing that must not be lost rests on the bus alone: it carries effects, which are levels, and a copy
-of the log.
+Two implementations pass one contract suite: NATS (``bus_nats.py``) and memory
+(``ebbtide.testing``). Nothing that must not be lost rests on the bus alone: it carries effects,
+which are levels, and a copy of the log.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -51,8 +51,8 @@ class Subscription(Protocol):
 class Bus(Protocol):
     """One connection. Calls raise ``Unavailable`` when the server does not answer in time.
 
-    ``subscribe``, ``kv_watch`` and ``follow`` may be called while disconnected, and before their bucket
-    or stream exists: they begin when they can. A missing bucket is ``Unavailable``.
+    ``subscribe``, ``kv_watch`` and ``follow`` may be called while disconnected, and before their
+    bucket or stream exists: they begin when they can. A missing bucket is ``Unavailable``.
     """
 
     @property
@@ -73,7 +73,10 @@ class Bus(Protocol):
         ...
 
     async def subscribe(self, subject: str, handler: Handler, queue: str = "") -> Subscription:
-        """Have ``handler`` awaited per message, one at a time; one member of ``queue`` gets each message."""
+        """Have ``handler`` awaited per message, one at a time.
+
+        One member of ``queue`` gets each message.
+        """
         ...
 
     async def ensure_bucket(self, bucket: str) -> None:
@@ -85,7 +88,9 @@ class Bus(Protocol):
         ...
 
     async def kv_put(self, bucket: str, key: str, value: bytes, revision: int) -> int:
-        """Write if the key's newest revision is ``revision`` (0: the key is new); give the new revision.
+        """Write if the key's newest revision is ``revision`` (0: the key is new).
+
+        Give the new revision.
 
         Raises:
             Conflict: another write came first.
@@ -95,15 +100,15 @@ class Bus(Protocol):
     async def kv_watch(self, bucket: str, key: str, watcher: Watcher) -> Subscription:
         """Have ``watcher`` awaited with present values, then with each change in order.
 
-        ``key`` may be ``>`` for all. Values may repeat after a re-connection; none that is still the newest
-        is missed.
+        ``key`` may be ``>`` for all. Values may repeat after a re-connection; none that is still
+        the newest is missed.
         """
         ...
 
     async def ensure_stream(
         self, stream: str, subjects: Sequence[str], first_sequence: int
     ) -> None:
-        """Make the events stream if it is not there, its next message getting ``first_sequence``."""
+        """Make the events stream if there is none; its next message gets ``first_sequence``."""
         ...
 
     async def delete_stream(self, stream: str) -> None:
@@ -119,7 +124,9 @@ class Bus(Protocol):
         ...
 
     async def publish_run(self, messages: Sequence[Outgoing]) -> None:
-        """Append consecutive messages to a stream, each only if it gets its sequence; wait for the last's ack.
+        """Append consecutive messages to a stream, each only if it gets its sequence.
+
+        Wait for the last's ack.
 
         Raises:
             Conflict: the stream was not where the first message expected it.

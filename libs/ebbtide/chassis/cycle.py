@@ -160,7 +160,10 @@ class Cycle:
         self._wake.clear()
 
     def _fold(self) -> None:
-        """Fold what was delivered; events at or before the snapshot's position are known already."""
+        """Fold what was delivered.
+
+        Events at or before the snapshot's position are known already.
+        """
         events, self._pending = self._pending, deque()
         fresh = [event for event in events if event.position > self._folded]
         if fresh:

@@ -42,7 +42,7 @@ SERVERS_WAIT_S = 60.0
 """How long a process waits for its servers at its start: they may start at the same time."""
 DRAIN_S = 5.0
 REFOLD_S = 0.5
-"""Until the relay has raised the epoch of a log that was put back, a new life may be refused too."""
+"""Until the relay raises the epoch of a log that was put back, a new life may be refused too."""
 EXIT_BROKEN, EXIT_BAD_SETTINGS = 70, 78
 
 T = TypeVar("T")

@@ -44,7 +44,13 @@ def test_a_planned_worker_has_no_sitter_yet(lives: Lives) -> None:
 def test_what_a_sitter_writes_is_read_with_what_the_agent_wrote() -> None:
     life = parse(3, record(PLANNED + b"O 5\n", b"S 77\nR 88 99\nE exited 256 100 12 3 \n"))
     assert life is not None
-    assert (life.slot, life.ordered, life.sitter, life.pid, life.started_ns) == (3, True, 77, 88, 99)
+    assert (life.slot, life.ordered, life.sitter, life.pid, life.started_ns) == (
+        3,
+        True,
+        77,
+        88,
+        99,
+    )
     assert life.end is not None
     assert (life.end.cause, life.end.status, life.end.at_ns) == (EndCause.EXITED, 256, 100)
     assert (life.end.log_bytes, life.end.kills) == (12, 3)

@@ -47,7 +47,9 @@ def steps(
     fence: Fence = (0, 0, 0),
     lease: bool = True,
 ) -> list[Step]:
-    fences = {JOB: max([fence, *((a.epoch, a.attempt, a.round) for a in attempts if not a.end)])}
+    fences: dict[str, Fence] = {
+        JOB: max([fence, *((a.epoch, a.attempt, a.round) for a in attempts if not a.end)])
+    }
     return list(decide(attempts, {JOB: known or {}}, fences, lease))
 
 

@@ -88,7 +88,7 @@ async def running(log: MemoryLog, replicas: int = 1) -> AsyncIterator[Reader]:
     for cycle in cycles:
         await cycle.start()
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(one.run()) for one in (reader, *cycles)]
+        tasks = [group.create_task(run) for run in (reader.run(), *(one.run() for one in cycles))]
         yield reader
         for task in tasks:
             task.cancel()
@@ -188,7 +188,7 @@ async def test_time_alone_can_make_a_decision_due() -> None:
     await cycle.start()
     async with asyncio.TaskGroup() as group:
         tasks: Sequence[asyncio.Task[None]] = [
-            group.create_task(one.run()) for one in (reader, cycle)
+            group.create_task(run) for run in (reader.run(), cycle.run())
         ]
         clock.advance(0.001)
 

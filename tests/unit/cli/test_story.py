@@ -154,7 +154,7 @@ def _example(kind: type[msgspec.Struct]) -> msgspec.Struct:
         "counted": True,
         "round": 1,
         "worker": 0,
-        "node": 1 if kind.__struct_config__.tag.startswith("node.") else "n1",  # type: ignore[union-attr]  # tags are words
+        "node": 1 if kind.__struct_config__.tag.startswith("node.") else "n1",
         "pid": 1,
         "started_at": START,
         "cause": "lost",

@@ -4,6 +4,7 @@ Nothing is taken twice, nothing is lost, and a gang is placed whole or not at al
 """
 
 import copy
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -44,7 +45,7 @@ _GANGS = st.lists(st.tuples(st.integers(1, 4), _REQUEST), min_size=1, max_size=6
 
 
 @given(_GANGS, st.lists(st.integers(0, 8), min_size=1, max_size=4))
-def test_no_device_and_no_node_is_ever_over_committed(gangs: list, gpus: list[int]) -> None:
+def test_no_device_and_no_node_is_ever_over_committed(gangs: list[Any], gpus: list[int]) -> None:
     free = {NodeNumber(n): fit.empty(_node(n, gpus=count)) for n, count in enumerate(gpus, 1)}
     for workers, request in gangs:
         fit.place_gang(spec(workers=workers, resources=request), free)
@@ -53,7 +54,7 @@ def test_no_device_and_no_node_is_ever_over_committed(gangs: list, gpus: list[in
 
 
 @given(_GANGS, st.lists(st.integers(0, 8), min_size=1, max_size=4))
-def test_what_is_given_back_is_what_was_taken(gangs: list, gpus: list[int]) -> None:
+def test_what_is_given_back_is_what_was_taken(gangs: list[Any], gpus: list[int]) -> None:
     free = {NodeNumber(n): fit.empty(_node(n, gpus=count)) for n, count in enumerate(gpus, 1)}
     before = copy.deepcopy(free)
     held = []
@@ -67,7 +68,7 @@ def test_what_is_given_back_is_what_was_taken(gangs: list, gpus: list[int]) -> N
 
 
 @given(_GANGS, st.lists(st.integers(0, 8), min_size=1, max_size=4))
-def test_a_gang_that_does_not_fit_takes_nothing(gangs: list, gpus: list[int]) -> None:
+def test_a_gang_that_does_not_fit_takes_nothing(gangs: list[Any], gpus: list[int]) -> None:
     free = {NodeNumber(n): fit.empty(_node(n, gpus=count)) for n, count in enumerate(gpus, 1)}
     for workers, request in gangs:
         before = copy.deepcopy(free)

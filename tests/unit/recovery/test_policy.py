@@ -1,5 +1,7 @@
 """Verdicts: which end starts the job again, which ends it, and how long it waits."""
 
+from typing import Any
+
 import msgspec
 import pytest
 
@@ -60,13 +62,13 @@ def _node(reachability: Reachability) -> Node:
     )
 
 
-def _say(job: Job, reachability: Reachability = "ready") -> tuple[object, tuple[str, ...]]:
+def _say(job: Job, reachability: Reachability = "ready") -> tuple[Any, tuple[str, ...]]:
     world = World(jobs={JOB: job}, nodes={N1: _node(reachability)})
     unit = decide(Picture(world=world, due={JOB: None}), START).units[0]
     return unit.appends[0].body, unit.unmoved
 
 
-def _tag(body: object) -> str:
+def _tag(body: Any) -> str:
     return str(body.__struct_config__.tag)
 
 

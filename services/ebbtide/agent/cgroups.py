@@ -1,0 +1,237 @@
+"""Cgroups of workers: limits of memory, CPU and processes, on version 1 and version 2.
+
+A worker's slot has one group, made when the slot is first used and used again: making and removing
+a memory group costs more than starting a process. Where no group can be written, workers run
+without limits, in process groups only. This never touches a group outside its own subtree, and
+moves no foreign process.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+import structlog
+
+from ebbtide.agent.runtimes.plans import CPU_PERIOD_US, cpu_quota_us
+
+PIDS_MAX = 16_384
+"""Processes and threads of one worker: above what frameworks start, below what starves a node."""
+_WANTED = ("cpu", "memory", "pids")
+_log = structlog.get_logger()
+
+
+class Limits(NamedTuple):
+    """What a worker may use; 0 is no limit."""
+
+    cpu_milli: int = 0
+    memory_mib: int = 0
+
+
+class Group(NamedTuple):
+    """Where a worker joins, by writing there before it executes, and where kills are counted."""
+
+    procs: tuple[str, ...] = ()
+    oom: str = ""
+
+
+class Backend(Protocol):
+    """One version of cgroups."""
+
+    def make(self, name: str) -> Group:
+        """Make the group if it is not there."""
+        ...
+
+    def limit(self, name: str, limits: Limits) -> None:
+        """Set limits anew."""
+        ...
+
+
+class Version1:
+    """One tree per controller."""
+
+    def __init__(self, bases: Mapping[str, Path]) -> None:
+        self._bases = dict(bases)
+
+    def make(self, name: str) -> Group:
+        """Make the group in every tree."""
+        for base in self._bases.values():
+            (base / name).mkdir(parents=True, exist_ok=True)
+        memory = self._bases.get("memory")
+        procs = tuple(str(base / name / "cgroup.procs") for base in self._bases.values())
+        return Group(procs, str(memory / name / "memory.oom_control") if memory else "")
+
+    def limit(self, name: str, limits: Limits) -> None:
+        """Write the limits of every tree there is."""
+        cpu, memory, pids = (self._bases.get(controller) for controller in _WANTED)
+        if cpu:
+            quota = cpu_quota_us(limits.cpu_milli) if limits.cpu_milli else -1
+            (cpu / name / "cpu.cfs_period_us").write_text(str(CPU_PERIOD_US))
+            (cpu / name / "cpu.cfs_quota_us").write_text(str(quota))
+        if memory:
+            bytes_ = limits.memory_mib << 20 if limits.memory_mib else -1
+            (memory / name / "memory.limit_in_bytes").write_text(str(bytes_))
+        if pids:
+            (pids / name / "pids.max").write_text(str(PIDS_MAX))
+
+
+class Version2:
+    """One tree for all controllers; those that were not delegated are left out."""
+
+    def __init__(self, base: Path) -> None:
+        self._base = base
+
+    def make(self, name: str) -> Group:
+        """Make the group."""
+        folder = self._base / name
+        folder.mkdir(parents=True, exist_ok=True)
+        events = folder / "memory.events"
+        return Group((str(folder / "cgroup.procs"),), str(events) if events.exists() else "")
+
+    def limit(self, name: str, limits: Limits) -> None:
+        """Write the limits of the controllers there are."""
+        quota = str(cpu_quota_us(limits.cpu_milli)) if limits.cpu_milli else "max"
+        memory = str(limits.memory_mib << 20) if limits.memory_mib else "max"
+        values = {
+            "cpu.max": f"{quota} {CPU_PERIOD_US}",
+            "memory.max": memory,
+            "pids.max": str(PIDS_MAX),
+        }
+        for file, value in values.items():
+            path = self._base / name / file
+            if path.exists():
+                path.write_text(value)
+
+
+class Groups:
+    """The groups of a node's slots."""
+
+    def __init__(self, backend: Backend | None) -> None:
+        self._backend = backend
+        self._made: dict[int, Group] = {}
+        self._limits: dict[int, Limits] = {}
+
+    def take(self, slot: int, limits: Limits) -> Group:
+        """Give the group of a slot with these limits; an empty one where there are no cgroups."""
+        if self._backend is None:
+            return Group()
+        name = f"w{slot}"
+        try:
+            group = self._made.get(slot) or self._backend.make(name)
+            if self._limits.get(slot) != limits:
+                self._backend.limit(name, limits)
+        except OSError as error:
+            # What a former worker left behind may not fit the new limit; a start without one is
+            # better than none, and the next one tries again.
+            _log.warning("cgroup.refused", slot=slot, error=str(error))
+            self._limits.pop(slot, None)
+            return self._made.get(slot, Group())
+        self._made[slot], self._limits[slot] = group, limits
+        return group
+
+    def known(self, slot: int) -> Group:
+        """Give the group of a slot as it was left by a former agent."""
+        if self._backend is None:
+            return Group()
+        try:
+            return self._made.setdefault(slot, self._backend.make(f"w{slot}"))
+        except OSError:
+            return Group()
+
+
+def oom_kills(group: Group) -> int:
+    """Read how often the kernel killed in a group since that was made."""
+    if not group.oom:
+        return 0
+    try:
+        words = Path(group.oom).read_text().split()
+    except OSError:
+        return 0
+    return int(words[words.index("oom_kill") + 1]) if "oom_kill" in words else 0
+
+
+def members(group: Group) -> set[int]:
+    """List the processes in a group."""
+    found: set[int] = set()
+    for path in group.procs:
+        try:
+            found.update(int(pid) for pid in Path(path).read_text().split())
+        except OSError:
+            continue
+    return found
+
+
+def find(state: Path, given: str, own: str, mounts: str) -> Backend | None:
+    """Choose the back end for an agent.
+
+    Args:
+        state: the agent's state folder; its groups are named after it, so agents do not meet.
+        given: a cgroup path (as in /proc/self/cgroup) that was delegated to the agent; its own if
+            empty.
+        own: the text of /proc/self/cgroup.
+        mounts: the text of /proc/self/mounts.
+    """
+    unique = "ebbtide/" + hashlib.blake2b(str(state).encode(), digest_size=6).hexdigest()
+    paths = _own_paths(own)
+    places = _mounts(mounts)
+    bases: dict[str, Path] = {}
+    for controller in _WANTED:
+        if controller in places and controller in paths:
+            path = given or paths[controller]
+            bases[controller] = Path(f"{places[controller]}/{path.strip('/')}") / unique
+    if bases:
+        usable = {name: base for name, base in bases.items() if _can_make(base)}
+        return Version1(usable) if usable else None
+    if "" in places and "" in paths:
+        path = given or paths[""]
+        base = Path(f"{places['']}/{path.strip('/')}")
+        return Version2(base / unique) if _delegate(base, unique) else None
+    return None
+
+
+def _own_paths(text: str) -> dict[str, str]:
+    paths: dict[str, str] = {}
+    for line in text.splitlines():
+        _, controllers, path = line.split(":", 2)
+        for controller in controllers.split(","):
+            paths[controller] = path
+    return paths
+
+
+def _mounts(text: str) -> dict[str, str]:
+    """Give the mount point of each controller; the unified tree's is under the empty name."""
+    places: dict[str, str] = {}
+    for line in text.splitlines():
+        _, place, kind, options = line.split(" ", 4)[:4]
+        if kind == "cgroup2":
+            places.setdefault("", place)
+        elif kind == "cgroup":
+            for option in options.split(","):
+                places.setdefault(option, place)
+    return places
+
+
+def _can_make(folder: Path) -> bool:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        _log.info("cgroup.unusable", folder=str(folder), error=str(error))
+        return False
+    return True
+
+
+def _delegate(base: Path, unique: str) -> bool:
+    """Hand controllers down to our subtree, as far as they are ours to hand.
+
+    A group with processes of its own (other than the root) may not do so: then workers get a group
+    without limits, which still counts and names their processes.
+    """
+    if not _can_make(base / unique):
+        return False
+    for folder in (base, *(base / part for part in (unique.split("/", maxsplit=1)[0], unique))):
+        for controller in _WANTED:
+            try:
+                (folder / "cgroup.subtree_control").write_text(f"+{controller}")
+            except OSError as error:
+                _log.info("cgroup.not_delegated", folder=str(folder), error=str(error))
+    return True

@@ -1,0 +1,353 @@
+"""The process that sits beside one worker from its start until no process of it is left.
+
+The keeper forks it without exec, so this file imports builtin modules only and touches little
+memory: a node has one sitter per worker. It starts the worker so that the worker dies with it,
+records raw wait status and times on disk, and enforces the node's lease; it must never need the
+agent, the keeper or the network to do so. A sitter whose agent is there waits for the next worker
+afterwards: a forked process that is warm costs half of a new one.
+
+Each worker has a slot: a record of fixed size in the node's file ``lives`` and a folder with its
+log and its working directory. The first half of the record is the agent's, the second half the
+sitter's. A sitter holds a lock on the record while it serves it, so whoever gets that lock knows
+that nobody does. It serves only if, under the lock, the agent's half still names its worker as
+planned and its own half is empty; so a late sitter never starts what was buried, and nothing is
+ever started twice.
+
+- agent: ``P <key> <note>``, then at most one of ``O <unix ns>`` (ordered to end) and ``T <cause>
+  <unix ns> <detail>`` (a tombstone: never started);
+- sitter: ``S <sitter pid>``, ``R <worker pid> <unix ns>`` (the command was executed), and
+  ``E <cause> <status> <unix ns> <log bytes> <oom kills> <detail>`` (nothing of it is left; synced).
+
+The agent hears ``hello`` with a pidfd of the sitter, then per worker ``look`` (somebody else's, or
+a failed start: read the record), ``fail <why>``, ``run`` and ``end``. Signals to a sitter that
+serves: SIGTERM is passed to the worker's process group, SIGUSR1 kills all that is left.
+"""
+
+import ctypes
+import os
+import time
+from _socket import MSG_NOSIGNAL, SCM_RIGHTS, SOL_SOCKET, socket
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from signal import (
+        SIG_BLOCK,
+        SIG_SETMASK,
+        SIGCHLD,
+        SIGKILL,
+        SIGTERM,
+        SIGUSR1,
+        pthread_sigmask,
+        sigtimedwait,
+        sigwaitinfo,
+    )
+else:
+    # The builtin module: the other one makes enums of every number, in every sitter's memory.
+    from _signal import (
+        SIG_BLOCK,
+        SIG_SETMASK,
+        SIGCHLD,
+        SIGKILL,
+        SIGTERM,
+        SIGUSR1,
+        pthread_sigmask,
+        sigtimedwait,
+        sigwaitinfo,
+    )
+
+FRAME_MAX = 192 * 1024
+"""A start order: a stored job has at most 48 KiB of command and environment."""
+RECORD_BYTES = 1024
+HALF_BYTES = 512
+DETAIL_MAX = 256
+LEASE_TICK_S = 1.0
+"""A sitter looks at its lease at least this often, for the kernel's timers stand still in
+suspend.
+"""
+LEASE_BYTES = 64
+CHILDREN_BYTES = 65536
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+_EXEC_FAILED = 127
+_WAITED = frozenset((SIGCHLD, SIGTERM, SIGUSR1))
+
+_prctl = ctypes.CDLL(None, use_errno=True).prctl
+_prctl.argtypes = (ctypes.c_int,) + (ctypes.c_ulong,) * 4
+_prctl.restype = ctypes.c_int
+
+
+class Plan:
+    """What to start, as the agent wrote it; see ``runtimes/process.py`` for the writing side."""
+
+    __slots__ = ("args", "env", "key", "lease", "log", "oom", "procs", "slot", "work")
+
+    def __init__(self, frame: bytes) -> None:
+        fields = frame.split(b"\0")
+        self.key, slot, self.work, self.log, self.lease, self.oom = fields[:6]
+        self.slot, groups, words = int(slot), int(fields[6]), int(fields[7])
+        self.procs = fields[8 : 8 + groups]
+        self.args = fields[8 + groups : 8 + groups + words]
+        self.env = dict(entry.split(b"=", 1) for entry in fields[8 + groups + words :])
+
+
+def serve(door: socket, lives: int) -> None:
+    """Serve one worker after the other until the agent at the other end of ``door`` is gone.
+
+    ``lives`` is the open file of records. The caller exits the process afterwards.
+    """
+    os.setsid()
+    pthread_sigmask(SIG_BLOCK, _WAITED)
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    null = os.open("/dev/null", os.O_RDONLY)
+    os.dup2(null, 0)
+    os.close(null)
+    pid = os.getpid()
+    pidfd = os.pidfd_open(pid)
+    rights = [(SOL_SOCKET, SCM_RIGHTS, pidfd.to_bytes(4, "little"))]
+    door.sendmsg([b"hello %d" % pid], rights, MSG_NOSIGNAL)
+    os.close(pidfd)
+    while True:
+        frame = door.recv(FRAME_MAX)
+        if not frame:
+            return
+        while sigtimedwait(_WAITED, 0):
+            continue  # meant for the worker before: the agent had not yet heard of its end
+        if not _say(door, _sit(Plan(frame), lives, door)):
+            return
+
+
+def _say(door: socket, answer: bytes) -> bool:
+    """Tell the agent; False if it is gone, and its successor will read the record instead."""
+    try:
+        door.send(answer, MSG_NOSIGNAL)
+    except OSError:
+        return False
+    return True
+
+
+def _sit(plan: Plan, lives: int, door: socket) -> bytes:
+    """Run one worker to its end; give what is then to be said to the agent."""
+    log = -1
+    os.lseek(lives, plan.slot * RECORD_BYTES, os.SEEK_SET)
+    os.lockf(lives, os.F_LOCK, RECORD_BYTES)
+    try:
+        if not _is_planned(plan, lives):
+            return b"look " + plan.key
+        log = os.open(plan.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        os.chdir(plan.work)
+        return _run(plan, lives, door, log)
+    except OSError as error:
+        return b"fail %s %s" % (plan.key, _words(error))
+    finally:
+        if log >= 0:
+            os.close(log)
+        os.lseek(lives, plan.slot * RECORD_BYTES, os.SEEK_SET)
+        os.lockf(lives, os.F_ULOCK, RECORD_BYTES)
+
+
+def _is_planned(plan: Plan, lives: int) -> bool:
+    record = os.pread(lives, RECORD_BYTES, plan.slot * RECORD_BYTES)
+    first, _, second = record[:HALF_BYTES].partition(b"\n")
+    fresh = second[:1] == b"\0" and record[HALF_BYTES : HALF_BYTES + 1] == b"\0"
+    return fresh and first.startswith(b"P " + plan.key + b" ")
+
+
+def _run(plan: Plan, lives: int, door: socket, log: int) -> bytes:
+    at = plan.slot * RECORD_BYTES + HALF_BYTES
+    story = b"S %d\n" % os.getpid()
+    os.pwrite(lives, story, at)
+    worker, failure = _start(plan, log)
+    status, cut_off = -1, False
+    if not failure:
+        line = b"R %d %d\n" % (worker, time.time_ns())
+        story += line
+        os.pwrite(lives, story, at)
+        _say(door, b"run %s %s" % (plan.key, line))
+        status, cut_off = _watch(plan, worker)
+    _kill_the_rest(plan)
+    if failure:
+        cause = b"start_failed"
+    elif cut_off:
+        cause = b"lease"
+    else:
+        cause = b"exited" if os.WIFEXITED(status) else b"signalled"
+    size, kills = os.fstat(log).st_size, _oom_kills(plan.oom)
+    line = b"E %s %d %d %d %d %s\n" % (cause, status, time.time_ns(), size, kills, failure)
+    os.pwrite(lives, story + line, at)
+    os.fdatasync(lives)
+    return b"end %s %s" % (plan.key, line)
+
+
+def _words(error: OSError) -> bytes:
+    name = error.filename
+    shown = name if isinstance(name, bytes) else str(name or "start").encode()
+    return (str(error.strerror).encode() + b": " + shown)[:DETAIL_MAX].replace(b"\n", b" ")
+
+
+def _start(plan: Plan, log: int) -> tuple[int, bytes]:
+    """Fork and execute the worker; give its pid and, when it could not be executed, why."""
+    groups = [os.open(path, os.O_WRONLY) for path in plan.procs]
+    sitter = os.getpid()
+    read, write = os.pipe()
+    worker = os.fork()
+    if worker == 0:
+        try:
+            _become_the_worker(plan, groups, log, sitter)
+        except OSError as error:
+            os.write(write, _words(error))
+        finally:
+            os._exit(_EXEC_FAILED)
+    os.close(write)
+    for group in groups:
+        os.close(group)
+    failure = os.read(read, DETAIL_MAX)
+    os.close(read)
+    return worker, failure
+
+
+def _become_the_worker(plan: Plan, groups: list[int], log: int, sitter: int) -> None:
+    os.setpgid(0, 0)
+    # Set first, checked after: a sitter that died in between would leave an orphan.
+    _prctl(_PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0)
+    if os.getppid() != sitter:
+        return
+    for group in groups:
+        os.write(group, b"0")
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    pthread_sigmask(SIG_SETMASK, ())
+    command = plan.args[0]
+    if b"/" in command:
+        os.execve(command, plan.args, plan.env)  # noqa: S606 - what was asked for
+    # As a shell does: along PATH, and a file that may not be executed is remembered but not the
+    # last word.
+    refused: OSError = FileNotFoundError(2, "No such file or directory", command)
+    for folder in plan.env.get(b"PATH", b"/usr/bin:/bin").split(b":"):
+        try:
+            os.execve(folder + b"/" + command, plan.args, plan.env)  # noqa: S606
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError as error:
+            refused = error
+    raise refused
+
+
+def lease_left_s(path: bytes) -> float:
+    """Give seconds until the deadline in the lease file; none left when it cannot be read.
+
+    The deadline stands twice in the file, so that a half-written one is seen and read again.
+    """
+    for _ in range(3):
+        try:
+            fd = os.open(path, os.O_RDONLY)
+        except OSError:
+            return 0.0
+        words = os.read(fd, LEASE_BYTES).split()
+        os.close(fd)
+        if len(words) == 2 and words[0] == words[1]:
+            return int(words[0]) / 1e9 - time.clock_gettime(time.CLOCK_BOOTTIME)
+    return 0.0
+
+
+def _watch(plan: Plan, worker: int) -> tuple[int, bool]:
+    """Wait for the worker's end; give its raw status and whether the lease ended it."""
+    cut_off = False
+    while True:
+        if plan.lease and not cut_off:
+            left = lease_left_s(plan.lease)
+            if left <= 0:
+                cut_off = True
+                _kill(plan, worker)
+                continue
+            got = sigtimedwait(_WAITED, min(left, LEASE_TICK_S))
+        else:
+            got = sigwaitinfo(_WAITED)
+        number = got.si_signo if got else 0
+        if number == SIGCHLD:
+            status = _reap(worker)
+            if status is not None:
+                return status, cut_off
+        elif number == SIGTERM:
+            _signal_group(worker, SIGTERM)
+        elif number == SIGUSR1:
+            _kill(plan, worker)
+
+
+def _reap(worker: int) -> int | None:
+    """Take in whatever ended; orphans of the worker come here too. Give the worker's own status."""
+    while True:
+        pid, status = os.waitpid(-1, os.WNOHANG)
+        if pid == worker:
+            return status
+        if pid == 0:
+            return None
+
+
+def _kill(plan: Plan, worker: int) -> None:
+    _signal_group(worker, SIGKILL)
+    _kill_groups(plan)
+
+
+def _signal_group(worker: int, number: int) -> None:
+    """Signal the worker's process group; it is not reaped yet, so the number is still its own."""
+    try:
+        os.killpg(worker, number)
+    except (ProcessLookupError, PermissionError):
+        return
+
+
+def _kill_groups(plan: Plan) -> None:
+    """Kill whatever is in the worker's cgroups, if it has any."""
+    for path in plan.procs:
+        try:
+            _kill_each(_numbers(path))
+        except OSError:
+            continue
+
+
+def _numbers(path: bytes) -> list[bytes]:
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        return os.read(fd, CHILDREN_BYTES).split()
+    finally:
+        os.close(fd)
+
+
+def _kill_each(pids: list[bytes]) -> None:
+    for pid in pids:
+        try:
+            os.kill(int(pid), SIGKILL)
+        except (ProcessLookupError, PermissionError):
+            continue
+
+
+def _kill_the_rest(plan: Plan) -> None:
+    """End every descendant that is left.
+
+    As their subreaper a sitter is parent of each orphan in the end, so having no children proves
+    that none is left.
+    """
+    while True:
+        try:
+            if os.waitpid(-1, os.WNOHANG)[0]:
+                continue
+            pid = os.getpid()
+            _kill_each(_numbers(b"/proc/%d/task/%d/children" % (pid, pid)))
+            _kill_groups(plan)
+            os.waitpid(-1, 0)
+        except ChildProcessError:
+            return
+
+
+def _oom_kills(path: bytes) -> int:
+    """Give how often the kernel killed in the worker's memory cgroup since that was made."""
+    if not path:
+        return 0
+    try:
+        fd = os.open(path, os.O_RDONLY)
+    except OSError:
+        return 0
+    text = os.read(fd, 1024)
+    os.close(fd)
+    at = text.find(b"oom_kill ")
+    return int(text[at + 9 :].split(None, 1)[0]) if at >= 0 else 0
