@@ -6,6 +6,7 @@ without limits, in process groups only. This never touches a group outside its o
 moves no foreign process.
 """
 
+import contextlib
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path
@@ -46,6 +47,10 @@ class Backend(Protocol):
         """Set limits anew."""
         ...
 
+    def folders(self, name: str) -> list[Path]:
+        """Name the group's folders, which can be removed when nobody is in it."""
+        ...
+
 
 class Version1:
     """One tree per controller."""
@@ -74,6 +79,10 @@ class Version1:
         if pids:
             (pids / name / "pids.max").write_text(str(PIDS_MAX))
 
+    def folders(self, name: str) -> list[Path]:
+        """Name the group's folder in every tree."""
+        return [base / name for base in self._bases.values()]
+
 
 class Version2:
     """One tree for all controllers; those that were not delegated are left out."""
@@ -101,6 +110,10 @@ class Version2:
             path = self._base / name / file
             if path.exists():
                 path.write_text(value)
+
+    def folders(self, name: str) -> list[Path]:
+        """Name the group's one folder."""
+        return [self._base / name]
 
 
 class Groups:
@@ -137,6 +150,15 @@ class Groups:
             return self._made.setdefault(slot, self._backend.make(f"w{slot}"))
         except OSError:
             return Group()
+
+    def close(self) -> None:
+        """Remove the groups that nobody is in; those of running workers stay for the next agent."""
+        if self._backend is None:
+            return
+        folders = [f for slot in self._made for f in self._backend.folders(f"w{slot}")]
+        for folder in (*folders, *(f.parent for f in self._backend.folders("w0"))):
+            with contextlib.suppress(OSError):
+                folder.rmdir()
 
 
 def oom_kills(group: Group) -> int:

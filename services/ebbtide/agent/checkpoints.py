@@ -13,7 +13,7 @@ import msgspec
 import structlog
 
 from ebbtide.agent.doors import Said
-from ebbtide.agent.lives import WorkerKey
+from ebbtide.agent.model import WorkerKey
 from ebbtide.chassis.bus import Bus
 from ebbtide.contracts.agents import CheckpointAck, CheckpointReport
 from ebbtide.contracts.errors import Unavailable

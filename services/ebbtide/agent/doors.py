@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 import structlog
 
-from ebbtide.agent.lives import WorkerKey, parse_key
+from ebbtide.agent.model import WorkerKey, parse_key
 from ebbtide.agent.runtimes.plans import password
 
 NAME = "door.sock"

@@ -151,8 +151,8 @@ class LeaseHolder:
     async def run(self) -> None:
         """Hold the lease until cancelled."""
         while True:
-            pause_s = await self._step()
             self._poked.clear()
+            pause_s = await self._step()
             try:
                 async with asyncio.timeout(pause_s):
                     await self._poked.wait()
@@ -176,7 +176,7 @@ class LeaseHolder:
             )
         except Conflict:
             self._held = None
-            return 0.0
+            return FIRST_PAUSE_S
         except NotFound:
             self._held = None
             return self._longer()

@@ -21,8 +21,9 @@ from ebbtide.agent.cleaner import Cleaner
 from ebbtide.agent.code_store import CodeStore
 from ebbtide.agent.doors import NAME, Door, Said
 from ebbtide.agent.lease import DeadlineFile, LeaseHolder, Own, Ties
-from ebbtide.agent.lives import Lives, WorkerKey
+from ebbtide.agent.lives import Lives
 from ebbtide.agent.logs import LOOK_S, Reader, Shipper
+from ebbtide.agent.model import WorkerKey
 from ebbtide.agent.policy import Phase
 from ebbtide.agent.ports import Ports, ephemeral_start
 from ebbtide.agent.reports import Outbox, Sender

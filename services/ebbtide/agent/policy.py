@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from enum import IntEnum
 from typing import NamedTuple, Protocol
 
-from ebbtide.agent.lives import WorkerKey
+from ebbtide.agent.model import WorkerKey
 from ebbtide.agent.runtimes.plans import key_of
 from ebbtide.contracts.agents import DesiredAttempt, DesiredWorker
 

@@ -6,21 +6,23 @@ none waits for another. What must survive the agent is not here but in the worke
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import msgspec
 import structlog
 
-from ebbtide.agent.lives import WorkerKey
+from ebbtide.agent.model import WorkerKey
 from ebbtide.chassis.bus import Bus
 from ebbtide.contracts import subjects
-from ebbtide.contracts.agents import Report, ReportAck, WorkerReport
+from ebbtide.contracts.agents import Report, ReportAck, WorkerReport, WorkerState
 from ebbtide.contracts.errors import Unavailable
 from ebbtide.contracts.ids import NodeName
 
 WINDOW_S = 0.001
 """Changes of this window go in one message; it delays ends only, and saves a tenth of the work."""
+START_WINDOW_S = 0.01
+"""A start is said this much later: a worker that ended meanwhile needs one message and not two."""
 AGAIN_S = 2.0
 ANSWER_S = 5.0
 BATCH = 256
@@ -66,15 +68,14 @@ class Outbox:
         self.position = (0, 0)
         """Epoch and position of the newest desired state that was seen."""
 
-    @property
-    def unsettled(self) -> Sequence[WorkerReport]:
-        """Give what no position has acknowledged."""
-        return list(self._unsettled.values())
-
     def put(self, report: WorkerReport) -> None:
         """Say a worker's newest state soon."""
         key = key_of(report)
         self._unsettled[key] = report
+        if report.state is WorkerState.RUNNING and not self._closed:
+            loop = asyncio.get_running_loop()
+            loop.call_later(START_WINDOW_S, self._say_now, [report])
+            return
         self._due[key] = None
         self._wake(WINDOW_S)
 
@@ -139,10 +140,10 @@ class Outbox:
             self.on_epoch()
         left = [one for one in batch if self._unsettled.get(key_of(one)) is one]
         if left and not self._closed:
-            asyncio.get_running_loop().call_later(AGAIN_S, self._say_again, left)
+            asyncio.get_running_loop().call_later(AGAIN_S, self._say_now, left)
 
-    def _say_again(self, batch: list[WorkerReport]) -> None:
-        """Say again what is still the newest and unsettled of a former message."""
+    def _say_now(self, batch: list[WorkerReport]) -> None:
+        """Say what of these is still the newest and unsettled."""
         for one in batch:
             key = key_of(one)
             if self._unsettled.get(key) is one:

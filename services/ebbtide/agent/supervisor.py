@@ -15,8 +15,8 @@ from pathlib import Path
 import msgspec
 import structlog
 
-from ebbtide.agent.lives import End as Ending
-from ebbtide.agent.lives import Life, Note, WorkerKey
+from ebbtide.agent.model import End as Ending
+from ebbtide.agent.model import Life, Note, WorkerKey
 from ebbtide.agent.policy import Bury, End, Fence, Known, Phase, Prepare, Start, Step, decide
 from ebbtide.agent.ports import Ports
 from ebbtide.agent.reports import Outbox, key_of

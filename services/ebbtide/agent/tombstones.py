@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from ebbtide.agent.lives import WorkerKey
+from ebbtide.agent.model import WorkerKey
 from ebbtide.agent.reports import key_of
 from ebbtide.contracts.agents import WorkerReport
 

@@ -75,8 +75,8 @@ def attempt(
                 role="worker",
                 index=index,
                 command=command,
-                resources=resources,  # type: ignore[arg-type]
-                devices=devices,  # type: ignore[arg-type]
+                resources=resources,
+                devices=devices,
             )
             for index in range(workers)
         ),
@@ -85,7 +85,7 @@ def attempt(
 
 
 def shell(text: str, **changes: object) -> DesiredAttempt:
-    return attempt("/bin/sh", "-c", text, **changes)  # type: ignore[arg-type]
+    return attempt("/bin/sh", "-c", text, **changes)
 
 
 class Keeper:
@@ -267,6 +267,10 @@ def end_sitters(state: Path) -> None:
     for pid in sitters_of(state):
         os.kill(pid, signal.SIGUSR1)
         wait_until_dead(pid)
+    groups = groups_of(state)
+    for path in (state / "workers").glob("*"):
+        groups.known(int(path.name))
+    groups.close()
 
 
 def groups_of(state: Path) -> cgroups.Groups:

@@ -80,6 +80,15 @@ async def test_a_newer_state_replaces_an_older_one(ear: Listener) -> None:
     assert [one.state for one in ear.heard[0].workers] == [ENDED]
 
 
+async def test_a_worker_that_ends_right_after_its_start_is_spoken_of_once(ear: Listener) -> None:
+    ear.outbox.put(report(1))
+    ear.outbox.put(report(2, ENDED))
+    await wait_until(lambda: bool(ear.settled), "the other is settled")
+    ear.outbox.put(report(1, ENDED))
+    await wait_until(lambda: len(ear.settled) == 2, "both are settled")
+    assert ear.said() == [["job2"], ["job1"]]
+
+
 async def test_what_is_settled_is_not_said_again(ear: Listener) -> None:
     ear.outbox.put(report(1))
     await wait_until(lambda: bool(ear.settled), "it is settled")

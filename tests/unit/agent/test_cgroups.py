@@ -81,6 +81,16 @@ def test_agents_of_one_machine_do_not_meet(tree: Path) -> None:
     assert len([path for path in (tree / "ebbtide").iterdir() if path.is_dir()]) == 2
 
 
+def test_groups_that_are_empty_go_with_their_agent(tree: Path) -> None:
+    tree.mkdir()
+    groups = Groups(Version2(tree))
+    for slot in (0, 1):
+        groups.take(slot, Limits())
+    (tree / "w1" / "busy").mkdir()
+    groups.close()
+    assert [path.name for path in tree.iterdir()] == ["w1"]
+
+
 def test_where_there_are_no_cgroups_workers_run_without(tree: Path) -> None:
     assert find(Path("/state"), "", "0::/\n", "") is None
     assert Groups(None).take(0, Limits(1, 1)) == Group()

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from ebbtide.agent.lives import GROW_BY, Lives, Note, WorkerKey, parse, parse_key
-from ebbtide.agent.sitter import HALF_BYTES, RECORD_BYTES
+from ebbtide.agent.lives import GROW_BY, Lives
+from ebbtide.agent.model import Life, Note, WorkerKey, parse_key, parse_life
+from ebbtide.agent.sitter import HALF_BYTES
 from ebbtide.contracts.errors import InvariantBroken
 from ebbtide.contracts.outcomes import EndCause
 
@@ -18,8 +19,10 @@ def lives(tmp_path: Path) -> Lives:
     return Lives(tmp_path / "lives")
 
 
-def record(agents: bytes, sitters: bytes) -> bytes:
-    return agents.ljust(HALF_BYTES, b"\0") + sitters.ljust(RECORD_BYTES - HALF_BYTES, b"\0")
+def read(agents: bytes, sitters: bytes = b"") -> Life:
+    life = parse_life(3, agents.ljust(HALF_BYTES, b"\0"), sitters.ljust(HALF_BYTES, b"\0"))
+    assert life is not None
+    return life
 
 
 PLANNED = b'P job.1.2.3.4 {"stop":true,"port":9}\n'
@@ -30,7 +33,7 @@ def test_a_key_is_read_as_it_was_written() -> None:
 
 
 def test_a_free_record_is_nobody() -> None:
-    assert parse(0, bytes(RECORD_BYTES)) is None
+    assert parse_life(0, bytes(HALF_BYTES), bytes(HALF_BYTES)) is None
 
 
 def test_a_planned_worker_has_no_sitter_yet(lives: Lives) -> None:
@@ -42,8 +45,7 @@ def test_a_planned_worker_has_no_sitter_yet(lives: Lives) -> None:
 
 
 def test_what_a_sitter_writes_is_read_with_what_the_agent_wrote() -> None:
-    life = parse(3, record(PLANNED + b"O 5\n", b"S 77\nR 88 99\nE exited 256 100 12 3 \n"))
-    assert life is not None
+    life = read(PLANNED + b"O 5\n", b"S 77\nR 88 99\nE exited 256 100 12 3 \n")
     assert (life.slot, life.ordered, life.sitter, life.pid, life.started_ns) == (
         3,
         True,
@@ -57,8 +59,7 @@ def test_what_a_sitter_writes_is_read_with_what_the_agent_wrote() -> None:
 
 
 def test_a_failed_start_says_why_and_has_no_status() -> None:
-    life = parse(0, record(PLANNED, b"S 7\nE start_failed -1 5 0 0 No such file: x\n"))
-    assert life is not None
+    life = read(PLANNED, b"S 7\nE start_failed -1 5 0 0 No such file: x\n")
     assert life.end is not None
     assert (life.end.cause, life.end.status, life.end.detail) == (
         EndCause.START_FAILED,

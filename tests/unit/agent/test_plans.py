@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 
 from ebbtide.agent.cgroups import Group
-from ebbtide.agent.lives import Note
+from ebbtide.agent.model import Note
 from ebbtide.agent.runtimes.plans import Host, cpu_quota_us, plan
 from ebbtide.agent.runtimes.process import frame
 from ebbtide.agent.sitter import Plan as ReadPlan

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from ebbtide.agent.lives import WorkerKey
+from ebbtide.agent.model import WorkerKey
 from ebbtide.agent.policy import Bury, End, Fence, Phase, Prepare, Start, Step, decide
 from ebbtide.contracts.agents import DesiredAttempt, DesiredWorker
 from ebbtide.contracts.ids import JobId, Workspace

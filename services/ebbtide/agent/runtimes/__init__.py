@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from ebbtide.agent.lives import Life, Note, WorkerKey
+from ebbtide.agent.model import Life, Note, WorkerKey
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):

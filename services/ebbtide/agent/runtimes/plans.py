@@ -8,7 +8,7 @@ import hashlib
 
 import msgspec
 
-from ebbtide.agent.lives import Note, WorkerKey
+from ebbtide.agent.model import Note, WorkerKey
 from ebbtide.agent.runtimes import Plan
 from ebbtide.contracts.agents import DesiredAttempt, DesiredWorker
 from ebbtide.contracts.units import MILLI

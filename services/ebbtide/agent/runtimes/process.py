@@ -17,7 +17,8 @@ import msgspec
 
 from ebbtide.agent import cgroups
 from ebbtide.agent.code_store import CodeStore
-from ebbtide.agent.lives import End, Life, Lives, Note, WorkerKey, parse_end
+from ebbtide.agent.lives import Lives
+from ebbtide.agent.model import End, Life, Note, WorkerKey, parse_end
 from ebbtide.agent.runtimes import Heard, Plan, Signal
 from ebbtide.agent.runtimes.plans import password
 from ebbtide.agent.runtimes.sitters import Sitter, Sitters, send
@@ -87,11 +88,15 @@ class Processes:
         self._retry: asyncio.TimerHandle | None = None
         self._kills: dict[int, int] = {}
         self._folders: set[int] = set()
+        self._paths: dict[int, Path] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     def folder(self, slot: int) -> Path:
         """Name a slot's folder, which holds its log and its working directory."""
-        return self._workers / f"{slot:04d}"
+        found = self._paths.get(slot)
+        if found is None:
+            found = self._paths[slot] = self._workers / f"{slot:04d}"
+        return found
 
     def observe(self, heard: Heard) -> list[Life]:
         """Adopt what a former agent left: runs go on, and an end is noticed by the sitter's exit.
@@ -370,6 +375,7 @@ class Processes:
         for task in self._tasks:
             task.cancel()
         self._sitters.close()
+        self._groups.close()
 
 
 def wipe(folder: Path) -> None:
