@@ -1,13 +1,13 @@
 """Cgroups of workers: limits of memory, CPU and processes, on version 1 and version 2.
 
-A worker's slot has one group, made when the slot is first used and used again: making and removing
-a memory group costs more than starting a process. Where no group can be written, workers run
-without limits, in process groups only. This never touches a group outside its own subtree, and
-moves no foreign process.
+Each sitter has one group, in which its workers are born; groups are made once and used again, since
+making and removing a memory group costs more than starting a process. Where no group can be
+written, workers run without limits, in process groups only. This never touches a group outside its
+own subtree, and moves no foreign process.
 """
 
-import contextlib
 import hashlib
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -18,6 +18,8 @@ from ebbtide.agent.runtimes.plans import CPU_PERIOD_US, cpu_quota_us
 
 PIDS_MAX = 16_384
 """Processes and threads of one worker: above what frameworks start, below what starves a node."""
+LEAVE_S = 0.2
+"""How long an agent that ends waits for its idle sitters to be out of their groups."""
 _WANTED = ("cpu", "memory", "pids")
 _log = structlog.get_logger()
 
@@ -30,7 +32,7 @@ class Limits(NamedTuple):
 
 
 class Group(NamedTuple):
-    """Where a worker joins, by writing there before it executes, and where kills are counted."""
+    """Where a sitter joins, by writing there, and where the kernel counts its kills."""
 
     procs: tuple[str, ...] = ()
     oom: str = ""
@@ -117,59 +119,63 @@ class Version2:
 
 
 class Groups:
-    """The groups of a node's slots."""
+    """The groups of a node's sitters, by number."""
 
     def __init__(self, backend: Backend | None) -> None:
         self._backend = backend
         self._made: dict[int, Group] = {}
         self._limits: dict[int, Limits] = {}
 
-    def take(self, slot: int, limits: Limits) -> Group:
-        """Give the group of a slot with these limits; an empty one where there are no cgroups."""
-        if self._backend is None:
+    def known(self, number: int) -> Group:
+        """Give a group, made if need be; an empty one where there are no cgroups."""
+        if self._backend is None or number < 0:
             return Group()
-        name = f"w{slot}"
         try:
-            group = self._made.get(slot) or self._backend.make(name)
-            if self._limits.get(slot) != limits:
-                self._backend.limit(name, limits)
+            return self._made.get(number) or self._made.setdefault(
+                number, self._backend.make(f"w{number}")
+            )
         except OSError as error:
-            # What a former worker left behind may not fit the new limit; a start without one is
-            # better than none, and the next one tries again.
-            _log.warning("cgroup.refused", slot=slot, error=str(error))
-            self._limits.pop(slot, None)
-            return self._made.get(slot, Group())
-        self._made[slot], self._limits[slot] = group, limits
-        return group
+            _log.warning("cgroup.refused", group=number, error=str(error))
+            return Group()
 
-    def known(self, slot: int) -> Group:
-        """Give the group of a slot as it was left by a former agent."""
-        if self._backend is None:
-            return Group()
+    def limit(self, number: int, limits: Limits) -> None:
+        """Set a group's limits; what a former worker left behind may not fit them yet.
+
+        A start without limits is better than none, and the next one tries again.
+        """
+        if self._backend is None or number not in self._made or self._limits.get(number) == limits:
+            return
         try:
-            return self._made.setdefault(slot, self._backend.make(f"w{slot}"))
-        except OSError:
-            return Group()
+            self._backend.limit(f"w{number}", limits)
+            self._limits[number] = limits
+        except OSError as error:
+            _log.warning("cgroup.unlimited", group=number, error=str(error))
+            self._limits.pop(number, None)
 
     def close(self) -> None:
-        """Remove the groups that nobody is in; those of running workers stay for the next agent."""
+        """Remove the groups that nobody is in; those of running workers stay for the next agent.
+
+        Idle sitters are leaving just now, so it looks again for a moment.
+        """
         if self._backend is None:
             return
-        folders = [f for slot in self._made for f in self._backend.folders(f"w{slot}")]
-        for folder in (*folders, *(f.parent for f in self._backend.folders("w0"))):
-            with contextlib.suppress(OSError):
-                folder.rmdir()
+        folders = [f for number in self._made for f in self._backend.folders(f"w{number}")]
+        deadline = time.monotonic() + LEAVE_S
+        while folders and time.monotonic() < deadline:
+            folders = [folder for folder in folders if not _removed(folder)]
+            time.sleep(0.01)
+        for folder in self._backend.folders("w0"):
+            _removed(folder.parent)
 
 
-def oom_kills(group: Group) -> int:
-    """Read how often the kernel killed in a group since that was made."""
-    if not group.oom:
-        return 0
+def _removed(folder: Path) -> bool:
     try:
-        words = Path(group.oom).read_text().split()
+        folder.rmdir()
+    except FileNotFoundError:
+        return True
     except OSError:
-        return 0
-    return int(words[words.index("oom_kill") + 1]) if "oom_kill" in words else 0
+        return False
+    return True
 
 
 def members(group: Group) -> set[int]:

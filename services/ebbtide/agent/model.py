@@ -36,17 +36,15 @@ def parse_key(text: str) -> WorkerKey:
 class Note(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What the agent must know of a worker after its own restart.
 
-    ``stop``: it ends with the lease. ``port`` is held for its rendezvous. ``kills`` is its
-    cgroup's counter before it started.
+    ``stop``: it ends with the lease. ``port`` is held for its rendezvous.
     """
 
     stop: bool = False
     port: int = 0
-    kills: int = 0
 
 
 class End(msgspec.Struct, frozen=True, kw_only=True):
-    """The end as it stands in a record; ``kills`` is the cgroup's counter after."""
+    """The end as it stands in a record; ``kills`` is how often the kernel killed for memory."""
 
     cause: EndCause
     status: int | None
@@ -57,13 +55,17 @@ class End(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Life(msgspec.Struct, frozen=True, kw_only=True):
-    """One record: a worker was planned, perhaps taken charge of, started and ended."""
+    """One record: a worker was planned, perhaps taken charge of, started and ended.
+
+    ``group`` is the number of its sitter's cgroup, -1 for none.
+    """
 
     slot: int
     key: WorkerKey
     note: Note
     ordered: bool = False
     sitter: int = 0
+    group: int = -1
     pid: int = 0
     started_ns: int = 0
     end: End | None = None
@@ -87,7 +89,7 @@ def _with(life: Life, line: bytes) -> Life:
         case "O":
             return msgspec.structs.replace(life, ordered=True)
         case "S":
-            return msgspec.structs.replace(life, sitter=int(words[1]))
+            return msgspec.structs.replace(life, sitter=int(words[1]), group=int(words[2]))
         case "R":
             return msgspec.structs.replace(life, pid=int(words[1]), started_ns=int(words[2]))
         case "T" | "E":

@@ -15,8 +15,13 @@ ever started twice.
 
 - agent: ``P <key> <note>``, then at most one of ``O <unix ns>`` (ordered to end) and ``T <cause>
   <unix ns> <detail>`` (a tombstone: never started);
-- sitter: ``S <sitter pid>``, ``R <worker pid> <unix ns>`` (the command was executed), and
+- sitter: ``S <sitter pid> <group>``, ``R <worker pid> <unix ns>`` (the command was executed), and
   ``E <cause> <status> <unix ns> <log bytes> <oom kills> <detail>`` (nothing of it is left; synced).
+
+A sitter that is told to (a frame that begins with an empty field) joins a cgroup of its own once
+and for all, so that its workers are born there: moving a process into a group makes the kernel wait
+10 to 20 ms, which then happens before anybody needs the sitter. It never kills itself with the
+group, and its worker is the first that the kernel takes when memory runs out.
 
 The agent hears ``hello`` with a pidfd of the sitter, then per worker ``look`` (somebody else's, or
 a failed start: read the record), ``fail <why>``, ``run`` and ``end``. Signals to a sitter that
@@ -69,6 +74,11 @@ CHILDREN_BYTES = 65536
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _EXEC_FAILED = 127
+_OOM_FIRST = b"500"
+"""Added to a worker's score.
+
+Its group's memory is its own doing, and the node's daemons live on.
+"""
 _WAITED = frozenset((SIGCHLD, SIGTERM, SIGUSR1))
 
 _prctl = ctypes.CDLL(None, use_errno=True).prctl
@@ -79,15 +89,46 @@ _prctl.restype = ctypes.c_int
 class Plan:
     """What to start, as the agent wrote it; see ``runtimes/process.py`` for the writing side."""
 
-    __slots__ = ("args", "env", "key", "lease", "log", "oom", "procs", "slot", "work")
+    __slots__ = ("args", "env", "key", "lease", "log", "slot", "work")
 
     def __init__(self, frame: bytes) -> None:
         fields = frame.split(b"\0")
-        self.key, slot, self.work, self.log, self.lease, self.oom = fields[:6]
-        self.slot, groups, words = int(slot), int(fields[6]), int(fields[7])
-        self.procs = fields[8 : 8 + groups]
-        self.args = fields[8 + groups : 8 + groups + words]
-        self.env = dict(entry.split(b"=", 1) for entry in fields[8 + groups + words :])
+        self.key, slot, self.work, self.log, self.lease, words = fields[:6]
+        self.slot = int(slot)
+        self.args = fields[6 : 6 + int(words)]
+        self.env = dict(entry.split(b"=", 1) for entry in fields[6 + int(words) :])
+
+
+class Group:
+    """The sitter's own cgroup: its number, the files that list its processes, and its kills."""
+
+    __slots__ = ("kills", "number", "oom", "procs")
+
+    def __init__(self, frame: bytes = b"\0-1\0") -> None:
+        _, number, self.oom, *self.procs = frame.split(b"\0")
+        self.number = int(number)
+        for path in self.procs:
+            _write(path, b"0")
+        self.kills = _oom_kills(self.oom)
+
+    def new_kills(self) -> int:
+        """Give how often the kernel killed here since this was last asked."""
+        before, self.kills = self.kills, _oom_kills(self.oom)
+        return self.kills - before
+
+
+def _write(path: bytes, text: bytes) -> None:
+    """Write to a control file; where that is refused, workers run without what it would give."""
+    try:
+        fd = os.open(path, os.O_WRONLY)
+    except OSError:
+        return
+    try:
+        os.write(fd, text)
+    except OSError:
+        pass
+    finally:
+        os.close(fd)
 
 
 def serve(door: socket, lives: int) -> None:
@@ -106,13 +147,17 @@ def serve(door: socket, lives: int) -> None:
     rights = [(SOL_SOCKET, SCM_RIGHTS, pidfd.to_bytes(4, "little"))]
     door.sendmsg([b"hello %d" % pid], rights, MSG_NOSIGNAL)
     os.close(pidfd)
+    group = Group()
     while True:
         frame = door.recv(FRAME_MAX)
         if not frame:
             return
+        if frame[:1] == b"\0":
+            group = Group(frame)
+            continue
         while sigtimedwait(_WAITED, 0):
             continue  # meant for the worker before: the agent had not yet heard of its end
-        if not _say(door, _sit(Plan(frame), lives, door)):
+        if not _say(door, _sit(Plan(frame), group, lives, door)):
             return
 
 
@@ -125,7 +170,7 @@ def _say(door: socket, answer: bytes) -> bool:
     return True
 
 
-def _sit(plan: Plan, lives: int, door: socket) -> bytes:
+def _sit(plan: Plan, group: Group, lives: int, door: socket) -> bytes:
     """Run one worker to its end; give what is then to be said to the agent."""
     log = -1
     os.lseek(lives, plan.slot * RECORD_BYTES, os.SEEK_SET)
@@ -135,7 +180,7 @@ def _sit(plan: Plan, lives: int, door: socket) -> bytes:
             return b"look " + plan.key
         log = os.open(plan.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         os.chdir(plan.work)
-        return _run(plan, lives, door, log)
+        return _run(plan, group, lives, door, log)
     except OSError as error:
         return b"fail %s %s" % (plan.key, _words(error))
     finally:
@@ -152,9 +197,9 @@ def _is_planned(plan: Plan, lives: int) -> bool:
     return fresh and first.startswith(b"P " + plan.key + b" ")
 
 
-def _run(plan: Plan, lives: int, door: socket, log: int) -> bytes:
+def _run(plan: Plan, group: Group, lives: int, door: socket, log: int) -> bytes:
     at = plan.slot * RECORD_BYTES + HALF_BYTES
-    story = b"S %d\n" % os.getpid()
+    story = b"S %d %d\n" % (os.getpid(), group.number)
     os.pwrite(lives, story, at)
     worker, failure = _start(plan, log)
     status, cut_off = -1, False
@@ -163,15 +208,15 @@ def _run(plan: Plan, lives: int, door: socket, log: int) -> bytes:
         story += line
         os.pwrite(lives, story, at)
         _say(door, b"run %s %s" % (plan.key, line))
-        status, cut_off = _watch(plan, worker)
-    _kill_the_rest(plan)
+        status, cut_off = _watch(plan, group, worker)
+    _kill_the_rest(group)
     if failure:
         cause = b"start_failed"
     elif cut_off:
         cause = b"lease"
     else:
         cause = b"exited" if os.WIFEXITED(status) else b"signalled"
-    size, kills = os.fstat(log).st_size, _oom_kills(plan.oom)
+    size, kills = os.fstat(log).st_size, group.new_kills()
     line = b"E %s %d %d %d %d %s\n" % (cause, status, time.time_ns(), size, kills, failure)
     os.pwrite(lives, story + line, at)
     os.fdatasync(lives)
@@ -186,33 +231,29 @@ def _words(error: OSError) -> bytes:
 
 def _start(plan: Plan, log: int) -> tuple[int, bytes]:
     """Fork and execute the worker; give its pid and, when it could not be executed, why."""
-    groups = [os.open(path, os.O_WRONLY) for path in plan.procs]
     sitter = os.getpid()
     read, write = os.pipe()
     worker = os.fork()
     if worker == 0:
         try:
-            _become_the_worker(plan, groups, log, sitter)
+            _become_the_worker(plan, log, sitter)
         except OSError as error:
             os.write(write, _words(error))
         finally:
             os._exit(_EXEC_FAILED)
     os.close(write)
-    for group in groups:
-        os.close(group)
     failure = os.read(read, DETAIL_MAX)
     os.close(read)
     return worker, failure
 
 
-def _become_the_worker(plan: Plan, groups: list[int], log: int, sitter: int) -> None:
+def _become_the_worker(plan: Plan, log: int, sitter: int) -> None:
     os.setpgid(0, 0)
     # Set first, checked after: a sitter that died in between would leave an orphan.
     _prctl(_PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0)
     if os.getppid() != sitter:
         return
-    for group in groups:
-        os.write(group, b"0")
+    _write(b"/proc/self/oom_score_adj", _OOM_FIRST)
     os.dup2(log, 1)
     os.dup2(log, 2)
     pthread_sigmask(SIG_SETMASK, ())
@@ -249,7 +290,7 @@ def lease_left_s(path: bytes) -> float:
     return 0.0
 
 
-def _watch(plan: Plan, worker: int) -> tuple[int, bool]:
+def _watch(plan: Plan, group: Group, worker: int) -> tuple[int, bool]:
     """Wait for the worker's end; give its raw status and whether the lease ended it."""
     cut_off = False
     while True:
@@ -257,7 +298,7 @@ def _watch(plan: Plan, worker: int) -> tuple[int, bool]:
             left = lease_left_s(plan.lease)
             if left <= 0:
                 cut_off = True
-                _kill(plan, worker)
+                _kill(group, worker)
                 continue
             got = sigtimedwait(_WAITED, min(left, LEASE_TICK_S))
         else:
@@ -270,7 +311,7 @@ def _watch(plan: Plan, worker: int) -> tuple[int, bool]:
         elif number == SIGTERM:
             _signal_group(worker, SIGTERM)
         elif number == SIGUSR1:
-            _kill(plan, worker)
+            _kill(group, worker)
 
 
 def _reap(worker: int) -> int | None:
@@ -283,9 +324,9 @@ def _reap(worker: int) -> int | None:
             return None
 
 
-def _kill(plan: Plan, worker: int) -> None:
+def _kill(group: Group, worker: int) -> None:
     _signal_group(worker, SIGKILL)
-    _kill_groups(plan)
+    _kill_group(group)
 
 
 def _signal_group(worker: int, number: int) -> None:
@@ -296,9 +337,9 @@ def _signal_group(worker: int, number: int) -> None:
         return
 
 
-def _kill_groups(plan: Plan) -> None:
-    """Kill whatever is in the worker's cgroups, if it has any."""
-    for path in plan.procs:
+def _kill_group(group: Group) -> None:
+    """Kill whatever is in the sitter's cgroup, but the sitter."""
+    for path in group.procs:
         try:
             _kill_each(_numbers(path))
         except OSError:
@@ -314,14 +355,16 @@ def _numbers(path: bytes) -> list[bytes]:
 
 
 def _kill_each(pids: list[bytes]) -> None:
+    own = os.getpid()
     for pid in pids:
         try:
-            os.kill(int(pid), SIGKILL)
+            if int(pid) != own:
+                os.kill(int(pid), SIGKILL)
         except (ProcessLookupError, PermissionError):
             continue
 
 
-def _kill_the_rest(plan: Plan) -> None:
+def _kill_the_rest(group: Group) -> None:
     """End every descendant that is left.
 
     As their subreaper a sitter is parent of each orphan in the end, so having no children proves
@@ -333,7 +376,7 @@ def _kill_the_rest(plan: Plan) -> None:
                 continue
             pid = os.getpid()
             _kill_each(_numbers(b"/proc/%d/task/%d/children" % (pid, pid)))
-            _kill_groups(plan)
+            _kill_group(group)
             os.waitpid(-1, 0)
         except ChildProcessError:
             return

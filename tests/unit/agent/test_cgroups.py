@@ -4,12 +4,17 @@ from pathlib import Path
 
 import pytest
 
-from ebbtide.agent.cgroups import Group, Groups, Limits, Version1, Version2, find, oom_kills
+from ebbtide.agent.cgroups import Group, Groups, Limits, Version1, Version2, find
 
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
     return tmp_path / "cgroup"
+
+
+def limit(groups: Groups, limits: Limits) -> None:
+    groups.known(3)
+    groups.limit(3, limits)
 
 
 def mounts(tree: Path, *controllers: str) -> str:
@@ -24,7 +29,7 @@ def test_every_controller_of_version_1_gets_a_group_below_the_agents_own(tree: P
     own = "3:cpu:/\n2:memory:/mine/deep\n1:pids:/mine\n0::/\n"
     backend = find(Path("/state"), "", own, text)
     assert isinstance(backend, Version1)
-    group = Groups(backend).take(0, Limits(1500, 64))
+    group = Groups(backend).known(0)
     folders = [Path(path).relative_to(tree).parts[:3] for path in group.procs]
     assert folders[0][:2] == ("cpu", "ebbtide")
     assert folders[1] == ("memory", "mine", "deep")
@@ -34,7 +39,7 @@ def test_limits_of_version_1_are_written_as_it_wants_them(tree: Path) -> None:
     for name in ("cpu", "memory", "pids"):
         (tree / name).mkdir(parents=True)
     backend = Version1({name: tree / name for name in ("cpu", "memory", "pids")})
-    Groups(backend).take(3, Limits(1500, 64))
+    limit(Groups(backend), Limits(1500, 64))
     assert (tree / "cpu/w3/cpu.cfs_quota_us").read_text() == "150000"
     assert (tree / "memory/w3/memory.limit_in_bytes").read_text() == str(64 << 20)
     assert (tree / "pids/w3/pids.max").read_text() == "16384"
@@ -44,7 +49,7 @@ def test_limits_of_version_2_are_written_where_the_controller_was_delegated(tree
     (tree / "w3").mkdir(parents=True)
     for file in ("cpu.max", "memory.max"):
         (tree / "w3" / file).touch()
-    Groups(Version2(tree)).take(3, Limits(1500, 64))
+    limit(Groups(Version2(tree)), Limits(1500, 64))
     assert (tree / "w3/cpu.max").read_text() == "150000 100000"
     assert (tree / "w3/memory.max").read_text() == str(64 << 20)
     assert not (tree / "w3/pids.max").exists()
@@ -54,7 +59,7 @@ def test_a_request_of_nothing_is_no_limit(tree: Path) -> None:
     (tree / "w3").mkdir(parents=True)
     for file in ("cpu.max", "memory.max"):
         (tree / "w3" / file).touch()
-    Groups(Version2(tree)).take(3, Limits())
+    limit(Groups(Version2(tree)), Limits())
     assert (tree / "w3/cpu.max").read_text() == "max 100000"
     assert (tree / "w3/memory.max").read_text() == "max"
 
@@ -85,7 +90,7 @@ def test_groups_that_are_empty_go_with_their_agent(tree: Path) -> None:
     tree.mkdir()
     groups = Groups(Version2(tree))
     for slot in (0, 1):
-        groups.take(slot, Limits())
+        groups.known(slot)
     (tree / "w1" / "busy").mkdir()
     groups.close()
     assert [path.name for path in tree.iterdir()] == ["w1"]
@@ -93,22 +98,10 @@ def test_groups_that_are_empty_go_with_their_agent(tree: Path) -> None:
 
 def test_where_there_are_no_cgroups_workers_run_without(tree: Path) -> None:
     assert find(Path("/state"), "", "0::/\n", "") is None
-    assert Groups(None).take(0, Limits(1, 1)) == Group()
+    assert Groups(None).known(0) == Group()
 
 
 def test_where_none_can_be_made_workers_run_without(tree: Path) -> None:
     tree.write_text("a file, not a folder")
     text = f"cgroup {tree} cgroup rw,cpu 0 0"
     assert find(Path("/state"), "", "1:cpu:/\n", text) is None
-
-
-@pytest.mark.parametrize(
-    "text", ["oom_kill_disable 0\nunder_oom 0\noom_kill 3\n", "oom 9\noom_kill 3\n"]
-)
-def test_kills_are_read_on_both_versions(tmp_path: Path, text: str) -> None:
-    (tmp_path / "oom").write_text(text)
-    assert oom_kills(Group((), str(tmp_path / "oom"))) == 3
-
-
-def test_kills_that_cannot_be_read_are_none(tmp_path: Path) -> None:
-    assert oom_kills(Group((), str(tmp_path / "oom"))) == 0

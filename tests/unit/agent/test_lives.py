@@ -11,7 +11,7 @@ from ebbtide.contracts.errors import InvariantBroken
 from ebbtide.contracts.outcomes import EndCause
 
 KEY = WorkerKey("job_main_01J00000000000000000000001", 1, 2, 3, 4)
-NOTE = Note(stop=True, port=20001, kills=5)
+NOTE = Note(stop=True, port=20001)
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def test_a_planned_worker_has_no_sitter_yet(lives: Lives) -> None:
 
 
 def test_what_a_sitter_writes_is_read_with_what_the_agent_wrote() -> None:
-    life = read(PLANNED + b"O 5\n", b"S 77\nR 88 99\nE exited 256 100 12 3 \n")
+    life = read(PLANNED + b"O 5\n", b"S 77 2\nR 88 99\nE exited 256 100 12 3 \n")
     assert (life.slot, life.ordered, life.sitter, life.pid, life.started_ns) == (
         3,
         True,
@@ -59,7 +59,7 @@ def test_what_a_sitter_writes_is_read_with_what_the_agent_wrote() -> None:
 
 
 def test_a_failed_start_says_why_and_has_no_status() -> None:
-    life = read(PLANNED, b"S 7\nE start_failed -1 5 0 0 No such file: x\n")
+    life = read(PLANNED, b"S 7 2\nE start_failed -1 5 0 0 No such file: x\n")
     assert life.end is not None
     assert (life.end.cause, life.end.status, life.end.detail) == (
         EndCause.START_FAILED,

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import msgspec
 
-from ebbtide.agent.cgroups import Group
 from ebbtide.agent.model import Note
 from ebbtide.agent.runtimes.plans import Host, cpu_quota_us, plan
 from ebbtide.agent.runtimes.process import frame
@@ -86,27 +85,20 @@ def test_a_quota_is_a_part_of_the_period_and_not_below_what_the_kernel_takes() -
 
 def test_a_sitter_reads_the_order_that_the_agent_writes() -> None:
     made = plan(HOST, ATTEMPT, WORKER, "10.0.0.9:20001", Note(stop=True, port=20001))
-    group = Group(("/cg/cpu/cgroup.procs", "/cg/memory/cgroup.procs"), "/cg/oom")
-    read = ReadPlan(frame(made, 7, "/state/workers/0007", "/state/lease", group))
+    read = ReadPlan(frame(made, 7, "/state/workers/0007", "/state/lease"))
     assert read.key == str(made.key).encode()
-    assert (read.slot, read.work, read.lease, read.oom) == (
-        7,
-        b"/state/workers/0007/work",
-        b"/state/lease",
-        b"/cg/oom",
-    )
-    assert read.procs == [path.encode() for path in group.procs]
+    assert (read.slot, read.work, read.lease) == (7, b"/state/workers/0007/work", b"/state/lease")
     assert read.args == [b"python", b"train.py"]
     assert read.env == {name.encode(): value.encode() for name, value in made.env.items()}
 
 
 def test_only_what_ends_with_the_lease_is_told_of_it() -> None:
     made = plan(HOST, ATTEMPT, WORKER, "10.0.0.9:20001", Note(stop=False))
-    assert ReadPlan(frame(made, 7, "/state/workers/0007", "/state/lease", Group())).lease == b""
+    assert ReadPlan(frame(made, 7, "/state/workers/0007", "/state/lease")).lease == b""
 
 
 def test_an_empty_value_and_one_with_an_equals_sign_arrive_unchanged() -> None:
     odd = msgspec.structs.replace(ATTEMPT, env={"EMPTY": "", "EQ": "a=b", "U": "ü"})
     made = plan(HOST, odd, WORKER, "10.0.0.9:20001", Note())
-    env = ReadPlan(frame(made, 0, "/w", "", Group())).env
+    env = ReadPlan(frame(made, 0, "/w", "")).env
     assert (env[b"EMPTY"], env[b"EQ"], env[b"U"]) == (b"", b"a=b", "ü".encode())

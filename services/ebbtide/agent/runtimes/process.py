@@ -45,6 +45,7 @@ class Run:
         self.key = key
         self.plan = plan
         self.frame = b""
+        self.limits = cgroups.Limits()
         self.sitter: Sitter | None = None
         self.pidfd = -1
         self.runs = False
@@ -53,12 +54,12 @@ class Run:
         self.wanted: Signal | None = None
 
 
-def frame(plan: Plan, slot: int, folder: str, lease: str, group: cgroups.Group) -> bytes:
+def frame(plan: Plan, slot: int, folder: str, lease: str) -> bytes:
     """Write a start order as ``sitter.Plan`` reads it."""
     lease = lease if plan.note.stop else ""
     fields = [
-        str(plan.key), str(slot), f"{folder}/work", f"{folder}/log", lease, group.oom,
-        str(len(group.procs)), str(len(plan.args)), *group.procs, *plan.args,
+        str(plan.key), str(slot), f"{folder}/work", f"{folder}/log", lease,
+        str(len(plan.args)), *plan.args,
     ]  # fmt: skip
     fields.extend(f"{name}={value}" for name, value in plan.env.items())
     return "\0".join(fields).encode()
@@ -82,11 +83,10 @@ class Processes:
         self._code = code
         self._secret = secret
         self._heard = Heard(lambda *_: None, lambda _: None)
-        self._sitters = Sitters(state, self._hear)
+        self._sitters = Sitters(state, groups, self._hear)
         self._runs: dict[str, Run] = {}
         self._waiting: list[Run] = []
         self._retry: asyncio.TimerHandle | None = None
-        self._kills: dict[int, int] = {}
         self._folders: set[int] = set()
         self._paths: dict[int, Path] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -120,6 +120,7 @@ class Processes:
 
     def _adopt(self, life: Life) -> None:
         run = self._runs[str(life.key)] = Run(life.slot, life.key)
+        self._sitters.reserve((life.group,))
         loop = asyncio.get_running_loop()
         sitter = self._lives.holder(life.slot)
         with contextlib.suppress(ProcessLookupError):
@@ -148,10 +149,6 @@ class Processes:
     def start(self, plan: Plan) -> Life:
         """Write the worker down, lay out its working directory and order its start."""
         slot = self._lives.take()
-        kills = self._kills_before(slot)
-        if kills:
-            note = msgspec.structs.replace(plan.note, kills=kills)
-            plan = msgspec.structs.replace(plan, note=note)
         self._lives.plan(plan.key, plan.note, slot)
         run = self._runs[str(plan.key)] = Run(slot, plan.key, plan)
         if plan.code or slot not in self._folders:
@@ -172,13 +169,6 @@ class Processes:
             raise InvariantBroken(f"the tombstone of {key} does not read as one")
         return life
 
-    def _kills_before(self, slot: int) -> int:
-        """Say how often was killed in the slot's cgroup before: it is used again and counts on."""
-        kills = self._kills.get(slot)
-        if kills is None:
-            kills = self._kills[slot] = cgroups.oom_kills(self._groups.known(slot))
-        return kills
-
     async def _lay_out_and_order(self, run: Run, plan: Plan) -> None:
         try:
             await asyncio.to_thread(self._lay_out, self.folder(run.slot), plan.code)
@@ -196,12 +186,12 @@ class Processes:
             self._code.lay_out(code, folder / "work")
 
     def _ready(self, run: Run, plan: Plan) -> None:
-        group = self._groups.take(run.slot, cgroups.Limits(plan.cpu_milli, plan.memory_mib))
-        run.frame = frame(plan, run.slot, str(self.folder(run.slot)), self._lease, group)
+        run.frame = frame(plan, run.slot, str(self.folder(run.slot)), self._lease)
+        run.limits = cgroups.Limits(plan.cpu_milli, plan.memory_mib)
         self._order(run)
 
     def _order(self, run: Run) -> None:
-        sitter = self._sitters.take()
+        sitter = self._sitters.take(run.limits)
         if sitter is None or not sitter.send(run.frame):
             self._waiting.append(run)
             if self._retry is None:
@@ -272,8 +262,10 @@ class Processes:
     def _exited(self, run: Run) -> None:
         """The sitter is gone: the record has the end, or nothing ran yet, or nobody saw the end."""
         self._forget_pidfd(run)
-        run.sitter = None
+        dead, run.sitter = run.sitter, None
         life = self._lives.read(run.slot)
+        if dead is not None and (life is None or not life.sitter):
+            self._sitters.release(dead.group)
         if life is None:
             self._runs.pop(str(run.key), None)
         elif life.end is not None:
@@ -290,7 +282,7 @@ class Processes:
     async def _sweep(self, run: Run, life: Life) -> None:
         """End what a dead sitter left behind, then call its worker lost."""
         mark = f"EBB_KEY={password(self._secret, run.key)}".encode()
-        group = self._groups.known(run.slot)
+        group = self._groups.known(life.group)
         # Other processes' ends are nobody's event.
         while await asyncio.to_thread(sweep, mark, cgroups.members(group)):  # noqa: ASYNC110
             await asyncio.sleep(SWEEP_S)
@@ -311,13 +303,12 @@ class Processes:
     def _ended(self, run: Run, life: Life) -> None:
         self._forget_pidfd(run)
         self._runs.pop(str(run.key), None)
+        self._sitters.release(life.group)
         end = life.end
-        if end is not None and end.cause in (EndCause.EXITED, EndCause.SIGNALLED):
-            if end.kills > life.note.kills and end.status:
-                oom = msgspec.structs.replace(end, cause=EndCause.OOM)
-                life = msgspec.structs.replace(life, end=oom)
-            if end.kills:
-                self._kills[run.slot] = end.kills
+        died = end is not None and end.cause in (EndCause.EXITED, EndCause.SIGNALLED)
+        if end is not None and died and end.kills and end.status:
+            oom = msgspec.structs.replace(end, cause=EndCause.OOM)
+            life = msgspec.structs.replace(life, end=oom)
         self._heard.ended(life)
 
     def _forget_pidfd(self, run: Run) -> None:

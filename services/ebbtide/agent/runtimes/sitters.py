@@ -1,18 +1,20 @@
 """The agent's ends of its connections to sitters: one connection is one sitter.
 
 A connection to the keeper's socket becomes a sitter, which serves one worker after the other. Idle
-ones are kept for the next start, few when nothing happens and more under load. When a connection
-breaks, its sitter is dead; when the agent dies, its sitters go on and leave after their worker's
-end.
+ones are kept for the next start, few when nothing happens and more under load; each has a cgroup of
+its own, which it joins as soon as it is there. When a connection breaks, its sitter is dead; when
+the agent dies, its sitters go on and leave after their worker's end.
 """
 
 import asyncio
+import itertools
 import os
 import signal
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from ebbtide.agent import cgroups
 from ebbtide.agent.keeper import NAME
 
 SPARE = 1
@@ -26,7 +28,10 @@ PIDFD_SIZE = 4
 
 
 class Sitter:
-    """One connection. ``serves`` names its worker; ``pidfd`` is there from its hello on."""
+    """One connection. ``serves`` names its worker; ``pidfd`` is there from its hello on.
+
+    ``group`` is the number of its cgroup.
+    """
 
     def __init__(self, line: socket.socket, hear: "Callable[[Sitter, str, str], None]") -> None:
         self._line = line
@@ -34,6 +39,7 @@ class Sitter:
         self._loop = asyncio.get_running_loop()
         self.pidfd = -1
         self.serves = ""
+        self.group = -1
         self._loop.add_reader(line.fileno(), self._readable)
 
     def _readable(self) -> None:
@@ -88,23 +94,30 @@ def send(pidfd: int, number: int) -> None:
 class Sitters:
     """The idle ones and the way to new ones."""
 
-    def __init__(self, state: Path, hear: Callable[[Sitter, str, str], None]) -> None:
+    def __init__(
+        self, state: Path, groups: cgroups.Groups, hear: Callable[[Sitter, str, str], None]
+    ) -> None:
+        self._groups = groups
+        self._taken: set[int] = set()
         self._folder = os.open(state, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._hear = hear
         self._idle: list[Sitter] = []
         self._all: set[Sitter] = set()
         self._thinning: asyncio.TimerHandle | None = None
 
-    def take(self) -> Sitter | None:
-        """Give a sitter that has nothing to do, a warm one if there is any.
+    def reserve(self, groups: Iterable[int]) -> None:
+        """Keep the groups of a former agent's sitters, which still serve, from new ones."""
+        self._taken.update(groups)
+
+    def take(self, limits: cgroups.Limits) -> Sitter | None:
+        """Give a sitter that has nothing to do, a warm one if there is any, with these limits.
 
         None while the keeper is away.
         """
-        while self._idle:
-            sitter = self._idle.pop()
-            if sitter in self._all:
-                return sitter
-        return self._connect()
+        sitter = self._idle.pop() if self._idle else self._connect()
+        if sitter is not None:
+            self._groups.limit(sitter.group, limits)
+        return sitter
 
     def spare(self) -> None:
         """Have one ready for the next start."""
@@ -124,11 +137,21 @@ class Sitters:
             return None
         sitter = Sitter(line, self._heard)
         self._all.add(sitter)
+        self._join(sitter)
         return sitter
+
+    def _join(self, sitter: Sitter) -> None:
+        """Have a new sitter join a group of its own, before it is needed."""
+        sitter.group = next(number for number in itertools.count() if number not in self._taken)
+        self._taken.add(sitter.group)
+        group = self._groups.known(sitter.group)
+        sitter.send("\0".join(("", str(sitter.group), group.oom, *group.procs)).encode())
 
     def _heard(self, sitter: Sitter, word: str, rest: str) -> None:
         if word == "gone":
             self._all.discard(sitter)
+            if not sitter.serves:
+                self.release(sitter.group)
             if sitter in self._idle:
                 self._idle.remove(sitter)
         self._hear(sitter, word, rest)
@@ -137,20 +160,31 @@ class Sitters:
         """Keep a sitter that has done its work for the next one."""
         sitter.serves = ""
         if len(self._idle) >= IDLE_MAX:
-            self._all.discard(sitter)
-            sitter.close()
+            self._let_go(sitter)
             return
         self._idle.append(sitter)
         if self._thinning is None and len(self._idle) > SPARE:
             self._thinning = asyncio.get_running_loop().call_later(IDLE_S, self._thin)
 
+    def _let_go(self, sitter: Sitter) -> None:
+        self._all.discard(sitter)
+        self.release(sitter.group)
+        sitter.close()
+
+    def release(self, group: int) -> None:
+        """Let a new sitter have the group, unless one of ours is still in it.
+
+        Where a sitter died beside its worker, only once nothing of that is left: whoever ends it
+        ends all that is in the group.
+        """
+        if all(sitter.group != group for sitter in self._all):
+            self._taken.discard(group)
+
     def _thin(self) -> None:
         """Let go of half of what is too much, and look again later while there is more."""
         self._thinning = None
         for _ in range((len(self._idle) - SPARE + 1) // 2):
-            sitter = self._idle.pop(0)
-            self._all.discard(sitter)
-            sitter.close()
+            self._let_go(self._idle.pop(0))
         if len(self._idle) > SPARE:
             self._thinning = asyncio.get_running_loop().call_later(IDLE_S, self._thin)
 
