@@ -130,6 +130,12 @@ class Running:
                     if mine in environ or mine in command:
                         words = command.replace(b"\0", b" ").decode(errors="replace")
                         found[int(folder.name)] = words.strip()
+        found.pop(os.getpid(), None)
+        for folder in Path("/proc").iterdir():  # Postgres hides its environment from its name
+            with contextlib.suppress(OSError, ValueError, IndexError):
+                parent = int((folder / "stat").read_text().rsplit(")", 1)[1].split()[1])
+                if "postgres" in found.get(parent, ""):
+                    found[int(folder.name)] = "postgres"
         return found
 
     def pss_mb(self) -> dict[str, float]:

@@ -6,16 +6,14 @@ found and reported when the platform comes back. Writes one line of JSON about w
 """
 
 import argparse
-import fcntl
 import json
 import os
 import signal
-import struct
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
+from ebbtide.agent.lives import Lives
 from ebbtide.allinone.child import Handle, end, read_identity
 from ebbtide.allinone.home import Home, default_home
 
@@ -23,8 +21,6 @@ SUPERVISOR_STOP_S = 90.0
 PART_STOP_S = 10.0
 WORKER_GRACE_S = 10.0
 KILL_S = 10.0
-# struct flock of Linux on 64-bit machines: type, whence, start, length, pid.
-FLOCK = "hh4xqqi4x"
 LIVES = "lives"
 
 
@@ -48,45 +44,46 @@ def _finish(path: Path, stop_s: float) -> bool:
     return handle is not None
 
 
-def sitters(lives: Path) -> Iterator[int]:
-    """Give the pids of the sitters of one node, by the records in ``lives``.
+def _sitting(home: Home, *, ending: bool) -> list[Handle]:
+    """Hold the sitters of all running workers; with ``ending`` note that these are ordered to end.
 
-    Each holds a lock on its record of the node's file for as long as it lives, and the kernel says
-    who holds a lock: no pid on disk needs to be believed.
+    Each holds a lock on its record while it lives, and the kernel says who holds a lock: no
+    pid on disk needs to be believed. An ordered end explains nothing and uses no restart: the job
+    goes on when the platform comes back.
     """
-    with lives.open("rb") as file:
-        start = 0
-        while True:
-            asked = struct.pack(FLOCK, fcntl.F_WRLCK, os.SEEK_SET, start, 0, 0)
-            answer = struct.unpack(FLOCK, fcntl.fcntl(file, fcntl.F_GETLK, asked))
-            kind, _, at, length, pid = answer
-            if kind == fcntl.F_UNLCK:
-                return
-            yield pid
-            if length == 0:
-                return
-            start = at + length
-
-
-def _sitting(home: Home) -> list[Handle]:
     handles: list[Handle] = []
-    for lives in home.nodes.glob(f"*/{LIVES}"):
-        for pid in sitters(lives):
-            try:
-                handle = Handle.of(pid)
-            except ProcessLookupError:
-                continue
-            # Asked again now that it is held: the number might have changed hands before.
-            if pid in sitters(lives):
-                handles.append(handle)
-            else:
-                handle.close()
+    for path in home.nodes.glob(f"*/{LIVES}"):
+        lives = Lives(path)
+        try:
+            for life in lives.found():
+                handle = _sitter_of(lives, life.slot)
+                if handle is not None:
+                    handles.append(handle)
+                    if ending:
+                        lives.note_order(life.slot, time.time_ns())
+        finally:
+            lives.close()
     return handles
+
+
+def _sitter_of(lives: Lives, slot: int) -> Handle | None:
+    pid = lives.holder(slot)
+    if not pid:
+        return None
+    try:
+        handle = Handle.of(pid)
+    except ProcessLookupError:
+        return None
+    # Asked again now that it is held: the number might have changed hands before.
+    if lives.holder(slot) == pid:
+        return handle
+    handle.close()
+    return None
 
 
 def end_workers(home: Home, grace_s: float) -> tuple[int, int]:
     """Ask every worker to end, kill the rest after ``grace_s``; give how many of each."""
-    handles = _sitting(home)
+    handles = _sitting(home, ending=True)
     if grace_s > 0:
         for handle in handles:
             handle.send(signal.SIGTERM)
@@ -113,7 +110,7 @@ def down(home: Home, *, keep_workers: bool, grace_s: float) -> dict[str, object]
     ended = [path.stem for path in paths if _finish(path, PART_STOP_S)]
     facts: dict[str, object] = {"home": str(home.folder), "running": running, "ended": ended}
     if keep_workers:
-        handles = _sitting(home)
+        handles = _sitting(home, ending=False)
         facts["workers_kept"] = len(handles)
         for handle in handles:
             handle.close()

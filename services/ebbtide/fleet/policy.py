@@ -225,9 +225,8 @@ def outcome(one: Job, bad: list[WorkerEnded], unordered: list[WorkerEnded]) -> O
         return Outcome.SUCCEEDED
     if one.attempt_stop in _BY_ORDER:
         return _BY_ORDER[one.attempt_stop]
-    causes = {end.cause for end in unordered}
-    if causes and causes <= {EndCause.LEASE}:
-        return Outcome.CUT_OFF
+    if all(end.cause is EndCause.LEASE for end in unordered):
+        return Outcome.CUT_OFF  # also where the node was shut down, which orders ends by itself
     if unordered and unordered[0].cause is EndCause.LOST:
         return Outcome.LOST
     return Outcome.FAILED

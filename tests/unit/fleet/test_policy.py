@@ -58,6 +58,10 @@ def test_an_ordered_stop_is_a_stop_whatever_the_exit() -> None:
     assert _outcome(end, attempt_stop="preempted") is Outcome.PREEMPTED
 
 
+def test_an_end_ordered_by_nobody_but_the_node_is_a_cut_off() -> None:
+    assert _outcome(_end(EndCause.SIGNALLED, 15, ordered=True)) is Outcome.CUT_OFF
+
+
 def test_success_counts_even_where_a_stop_was_on_its_way() -> None:
     assert _outcome(_end(EndCause.EXITED, 0), attempt_stop="preempted") is Outcome.SUCCEEDED
 
