@@ -64,6 +64,10 @@ async def _in_our_words() -> AsyncIterator[None]:
         raise Unavailable(f"the views' database does not answer: {words}") from error
 
 
+async def _as_it_is(_connection: object) -> None:
+    """Give a connection back without a question to the server: nothing here changes its state."""
+
+
 class PostgresViews:
     """The views in the schema ``api`` of the database behind ``dsn``."""
 
@@ -88,6 +92,7 @@ class PostgresViews:
             timeout=CONNECT_TIMEOUT_S,
             command_timeout=COMMAND_TIMEOUT_S,
             server_settings=settings,
+            reset=_as_it_is,
         )
 
     async def load(self) -> Stored:

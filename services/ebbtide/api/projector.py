@@ -17,8 +17,8 @@ from ebbtide.contracts.ids import JobId, NodeNumber, TokenId
 from ebbtide.eventlog.log import Log, Source
 from ebbtide.model.node import Node
 
-PAUSE_S = 0.02
-"""How long changes gather before they are written."""
+PAUSE_S = 0.05
+"""How long changes gather before they are written; whoever asks is answered from memory."""
 PAGE = 2000
 """Events read at a time while catching up; the views are written after each page."""
 DIRTY_MAX = 50_000
