@@ -63,13 +63,20 @@ async def test_a_program_is_found_along_the_workers_own_path(rig: Rig) -> None:
     assert Path(rig.lines().strip()).parent == Path(sys.executable).parent
 
 
+# Signals 32 and 33, which glibc keeps to itself: a program started by its posix_spawn, as make's
+# are, ignores them, hands that on, and nobody can set them back.
+GLIBC_SIGNALS = 0b11 << 31
+
+
 async def test_a_worker_inherits_no_blocked_and_no_ignored_signal(
     rig: Rig,
 ) -> None:
     blocked = "grep SigBlk /proc/self/status; grep SigIgn /proc/self/status"
     await rig.fleet.desire(shell(blocked))
     await rig.fleet.ended()
-    assert rig.lines().split() == ["SigBlk:", "0" * 16, "SigIgn:", "0" * 16]
+    _, is_blocked, _, is_ignored = rig.lines().split()
+    assert int(is_blocked, 16) & ~GLIBC_SIGNALS == 0
+    assert int(is_ignored, 16) & ~GLIBC_SIGNALS == 0
 
 
 async def test_every_descendant_is_gone_before_a_worker_counts_as_ended(rig: Rig) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import shlex
 import sys
 from pathlib import Path
 from typing import NamedTuple
@@ -312,7 +313,7 @@ async def test_a_reader_that_leaves_early_is_no_error(api: RunningDoor) -> None:
     for _ in range(3):
         await api.submit()
     process = await asyncio.create_subprocess_shell(
-        f"{sys.executable} -m ebbtide.cli ls | true; echo ${{PIPESTATUS[0]}}",
+        f"{shlex.quote(sys.executable)} -m ebbtide.cli ls | true; echo ${{PIPESTATUS[0]}}",
         env={**os.environ, "EBB_URL": api.url, "EBB_TOKEN": api.admin},
         executable="/bin/bash",
         stdout=asyncio.subprocess.PIPE,
