@@ -15,6 +15,8 @@ import os
 import sys
 import threading
 import time
+import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +31,8 @@ from ebbtide import train
 TEST_EVERY = 5  # each fifth row is kept for the test
 ACCURACY_LEAST = 0.95
 TRACKER_TIMEOUT_S = 300
+NO_TRACKER = "connect to the tracker"
+JOIN_AGAIN_S = 0.05
 PARAMETERS = {
     "objective": "multi:softprob",
     "num_class": 10,
@@ -141,23 +145,52 @@ def start_tracker(host: str, port: int, world: int) -> None:
     threading.Thread(target=tracker.wait_for, daemon=True).start()
 
 
+def join(host: str, port: int, rank: int) -> None:
+    """Join the others, once rank 0 holds the rendezvous.
+
+    XGBoost's own retries wait 2, 4, 6 … seconds; who comes a moment before rank 0 would make all
+    wait that long.
+    """
+    deadline = time.monotonic() + TRACKER_TIMEOUT_S
+    while True:
+        try:
+            with warnings.catch_warnings(action="ignore"):
+                collective.init(
+                    dmlc_communicator="rabit",
+                    dmlc_tracker_uri=host,
+                    dmlc_tracker_port=port,
+                    dmlc_task_id=f"{rank:06d}",
+                    dmlc_retry=1,
+                )
+        except xgb.core.XGBoostError as error:
+            if NO_TRACKER not in str(error) or time.monotonic() > deadline:
+                raise
+            time.sleep(JOIN_AGAIN_S)
+        else:
+            return
+
+
+@contextlib.contextmanager
+def meeting(rank: int, world: int) -> Iterator[None]:
+    """Be one of ``world`` ranks that train together; alone there is nobody to meet."""
+    if world == 1:
+        yield
+        return
+    host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    if rank == 0:
+        start_tracker(host, port, world)
+    join(host, port, rank)
+    try:
+        yield
+    finally:
+        collective.finalize()
+
+
 def main() -> None:
     """Meet the others, learn together, compare, write the result."""
     given = arguments()
     rank, world = train.rank(), train.world_size()
-    host, port = os.environ.get("MASTER_ADDR", "127.0.0.1"), int(os.environ.get("MASTER_PORT", "0"))
-    meeting: contextlib.AbstractContextManager[object] = contextlib.nullcontext()
-    if world > 1:
-        if rank == 0:
-            start_tracker(host, port, world)
-        meeting = collective.CommunicatorContext(
-            dmlc_communicator="rabit",
-            dmlc_tracker_uri=host,
-            dmlc_tracker_port=port,
-            dmlc_task_id=f"{rank:06d}",
-            dmlc_retry=60,
-        )
-    with meeting:
+    with meeting(rank, world):
         model, test = learn(rank, world, given)
         if world > 1:
             check_equal(rank, digest(model))
