@@ -227,6 +227,9 @@ class Checks:
             if event.step <= self._steps.get(event.job, -1):
                 raise self._break(recorded, "a committed step does not grow")
             self._steps[event.job] = event.step
+            job = self._world.jobs.get(event.job)
+            if job is not None and event.attempt != job.attempt:
+                raise self._break(recorded, f"committed although attempt {job.attempt} has begun")
 
     def _measure(self, recorded: Recorded) -> None:
         event = recorded.body

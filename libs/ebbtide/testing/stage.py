@@ -16,7 +16,8 @@ from ebbtide.chassis.service import Decision
 from ebbtide.checkpoint import model as checkpoint_model
 from ebbtide.checkpoint import policy as checkpoint_policy
 from ebbtide.contracts.agents import CheckpointReport, Registration, Report
-from ebbtide.contracts.envelope import Append, Position, Recorded, Unit
+from ebbtide.contracts.envelope import Append, Appended, Position, Recorded, Unit
+from ebbtide.contracts.errors import Conflict
 from ebbtide.contracts.events import JobStopRequested, JobSubmitted
 from ebbtide.contracts.ids import JobId
 from ebbtide.contracts.job_spec import JobSpec
@@ -44,6 +45,7 @@ from ebbtide.testing.builders import TEAM, VirtualClock, job_name
 from ebbtide.testing.checks import Checks
 
 LIMITS = Limits(lease_s=LEASE_S, margin_s=LEASE_S / 10)
+TWIN = "·2"
 TURNS_MAX = 2_000
 """A stage that is not at rest after so many turns goes round in circles."""
 
@@ -59,6 +61,7 @@ class Player:
         self.picture = picture()
         self.decide = decide
         self.folded = 0
+        self.owed = 0
         self.revision = 0
 
     def crash(self) -> None:
@@ -73,9 +76,15 @@ class Player:
 
 
 class Stage:
-    """Tell a story: submit jobs, let services and agents act, look at the log."""
+    """Tell a story: submit jobs, let services and agents act, look at the log.
 
-    def __init__(self, *nodes: Registration, seed: int = 0) -> None:
+    With ``lagging`` a service often decides on less than the log holds, as one that reads over a
+    bus does; with ``twins`` every service has a second replica.
+    """
+
+    def __init__(
+        self, *nodes: Registration, seed: int = 0, lagging: bool = False, twins: bool = False
+    ) -> None:
         self.clock = VirtualClock()
         self.log = MemoryLog(self.clock)
         self.checks = Checks()
@@ -87,32 +96,31 @@ class Stage:
         self._jobs = 0
         self.sight = Sight()
         self.reports: dict[str, tuple[str, CheckpointReport]] = {}
+        self.lagging = lagging
+        self.players = self._cast("")
+        if twins:
+            self.players.update(self._cast(TWIN))
+
+    def _cast(self, suffix: str) -> dict[str, Player]:
+        """Make one replica of every service."""
         now = self.clock.now
-        self.players = {
-            player.name: player
-            for player in (
-                Player("quota", quota_model.Picture, lambda p: quota_policy.decide(p, now())),
-                Player(
-                    "scheduler",
-                    scheduler_model.Picture,
-                    lambda p: scheduler_policy.decide(p, now()),
-                ),
-                Player(
-                    "recovery", recovery_model.Picture, lambda p: recovery_policy.decide(p, now())
-                ),
-                Player(
-                    "fleet",
-                    fleet_model.Picture,
-                    lambda p: fleet_policy.decide(p, self.inbox, now()),
-                ),
-                Player(
-                    "checkpoint",
-                    checkpoint_model.Picture,
-                    lambda p: checkpoint_policy.decide(p, self.reports.values()),
-                ),
-                Player("node_health", node_health_model.Picture, self._judge),
-            )
-        }
+        players = (
+            Player("quota", quota_model.Picture, lambda p: quota_policy.decide(p, now())),
+            Player(
+                "scheduler", scheduler_model.Picture, lambda p: scheduler_policy.decide(p, now())
+            ),
+            Player("recovery", recovery_model.Picture, lambda p: recovery_policy.decide(p, now())),
+            Player(
+                "fleet", fleet_model.Picture, lambda p: fleet_policy.decide(p, self.inbox, now())
+            ),
+            Player(
+                "checkpoint",
+                checkpoint_model.Picture,
+                lambda p: checkpoint_policy.decide(p, self.reports.values()),
+            ),
+            Player("node_health", node_health_model.Picture, self._judge),
+        )
+        return {player.name + suffix: player for player in players}
 
     @property
     def _fleet(self) -> fleet_model.Picture:
@@ -184,17 +192,34 @@ class Stage:
     async def _turn(self, player: Player) -> bool:
         """Have one service fold, decide and commit, as a cycle does."""
         fresh = self.events[player.folded :]
+        if self.lagging and fresh and player.folded >= player.owed:
+            fresh = fresh[: self._random.randint(0, len(fresh))]
         for recorded in fresh:
             player.picture.apply(recorded)
-        player.folded = len(self.events)
-        if player.name == "fleet":
+        player.folded += len(fresh)
+        if player is self.players["fleet"]:
             self.inbox.forget(self._fleet)
+        if player.folded < player.owed:
+            return bool(fresh)
         decision = player.decide(player.picture)
-        if decision.units:
-            await self._append(player.name, player, decision.units)
-        return bool(fresh or decision.units)
+        stood = bool(decision.units) and await self._commit(player, decision.units)
+        return bool(fresh) or stood or player.folded < len(self.events)
 
-    async def _append(self, service: str, player: Player | None, units: tuple[Unit, ...]) -> None:
+    async def _commit(self, player: Player, units: tuple[Unit, ...]) -> bool:
+        """Append a decision; say whether any of it stood. After a conflict the player reads on."""
+        try:
+            appended = await self._append(player.name, player, units)
+        except Conflict:
+            player.revision = (await self.log.checkpoint(player.name)).revision
+            player.owed = len(self.events)
+            return True
+        player.revision = appended.revision
+        player.owed = len(self.events)
+        return True
+
+    async def _append(
+        self, service: str, player: Player | None, units: tuple[Unit, ...]
+    ) -> Appended:
         epoch = (await self.log.head()).epoch
         read_to = player.folded if player is not None else len(self.events)
         decided = Decided(
@@ -205,12 +230,11 @@ class Stage:
             revision=player.revision if player is not None else None,
         )
         appended = await self.log.append(decided)
-        if player is not None:
-            player.revision = appended.revision
         for recorded in await self.log.read(len(self.events), 10_000):
             self.checks.apply(recorded)
             self.world.apply(recorded)
             self.events.append(recorded)
+        return appended
 
     def _visit(self, agent: SimulatedAgent) -> bool:
         """Carry desired state to an agent and its reports back, as the bus would."""
