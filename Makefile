@@ -18,9 +18,9 @@ test: ## Run everything that must pass
 	@deploy/bootstrap examples test
 	@$(VENV)/python tests/suite.py
 
-test-again: ## Run only the tests that failed the last time
-	@deploy/bootstrap examples test
-	@$(VENV)/python tests/suite.py --last-failed
+test-again: ## Run all tests once more, without set-up, checks and frameworks
+	@test -x $(VENV)/pytest || { echo 'no environment with tests yet: run make setup first' >&2; exit 2; }
+	@$(VENV)/python tests/suite.py --again
 
 test-long: ## Run the tests that take too long for every day
 	@deploy/bootstrap examples test

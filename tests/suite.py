@@ -1,8 +1,9 @@
 """Runs all checks and tests in order and adds them up: ``make test`` and its relatives.
 
-Each stage has a budget of time; one that takes longer is ended and has failed. Skipped tests are
-listed by reason, and with ``CI=true`` only the reasons in allowed_skips.txt are accepted. The last
-line is always the sum, and the exit status never says better than it.
+Each stage has a budget of time. One that takes longer is told, for a busy machine is no reason to
+fail; one that takes twice as long is ended and has failed. Skipped tests are listed by reason, and
+with ``CI=true`` only the reasons in allowed_skips.txt are accepted. The last line is always the
+sum, and the exit status never says better than it.
 """
 
 import argparse
@@ -23,6 +24,8 @@ CLONE = TESTS.parent
 PROGRAMS = Path(sys.executable).parent
 NO_TESTS = 5
 INTERRUPT_S = 30.0
+PATIENCE = 2
+"""A stage is ended after so many times its budget."""
 
 
 class Stage(NamedTuple):
@@ -57,21 +60,27 @@ CHECKS: tuple[tuple[str, ...], ...] = (
     ("deptry", "libs", "services"),
     ("codespell", "--toml", "pyproject.toml"),
 )
-CHECK_BUDGET_S = 180.0
+CHECK_BUDGET_S = 60.0
 STAGES = (
-    Stage("quick", ("unit", "contracts", "integration", "tidy"), 480.0, parallel=True),
-    Stage("stories", ("scenario", "simulation"), 420.0, parallel=True),
-    Stage("e2e", ("e2e",), 900.0),
-    Stage("frameworks", ("frameworks",), 600.0),
+    Stage("quick", ("unit", "contracts", "integration", "tidy"), 240.0, parallel=True),
+    Stage("stories", ("scenario", "simulation"), 240.0, parallel=True),
+    Stage("e2e", ("e2e",), 480.0),
 )
+FRAMEWORKS = Stage("frameworks", ("frameworks",), 180.0)
 LONG_BUDGET_S = 4 * 3600.0
 
 
-def run(command: Sequence[str | Path], budget_s: float) -> int | None:
+def tell_time(name: str, taken_s: float, budget_s: float) -> None:
+    """Say how long a stage took."""
+    over = "  (OVER ITS BUDGET)" if taken_s > budget_s else ""
+    print(f"{name}: {taken_s:.0f} s of {budget_s:.0f} s{over}", flush=True)
+
+
+def run(command: Sequence[str | Path], limit_s: float) -> int | None:
     """Run a program in a session of its own; None when it had to be ended."""
     started = subprocess.Popen([str(word) for word in command], cwd=CLONE, start_new_session=True)
     try:
-        return started.wait(budget_s)
+        return started.wait(limit_s)
     except (subprocess.TimeoutExpired, KeyboardInterrupt) as reason:
         # Asked first, so that fixtures can end the servers they started.
         os.killpg(started.pid, signal.SIGINT)
@@ -88,12 +97,14 @@ def run(command: Sequence[str | Path], budget_s: float) -> int | None:
 def check() -> Sum:
     """Run every checker; each counts as one test."""
     total = Sum()
+    all_begun = time.monotonic()
     for command in CHECKS:
         begun = time.monotonic()
-        code = run([PROGRAMS / command[0], *command[1:]], CHECK_BUDGET_S)
+        code = run([PROGRAMS / command[0], *command[1:]], PATIENCE * CHECK_BUDGET_S)
         verdict = "ok" if code == 0 else "FAILED"
         print(f"check {command[0]:<12} {verdict:<6} {time.monotonic() - begun:6.1f} s", flush=True)
         total = total.plus(Sum(passed=1) if code == 0 else Sum(failed=1))
+    tell_time("check", time.monotonic() - all_begun, CHECK_BUDGET_S)
     return total
 
 
@@ -118,15 +129,15 @@ def run_stage(stage: Stage, options: Sequence[str]) -> Sum:
     if not folders:
         return Sum()
     print(f"── {stage.name}: {' '.join(folders)}", flush=True)
+    begun = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="ebbtide-suite-") as folder:
         report = Path(folder) / "report.xml"
         command = [sys.executable, "-m", "pytest", "--quiet", f"--junit-xml={report}", *options]
         if stage.parallel:
             command += ["-n", "auto"]
-        code = run([*command, *folders], stage.budget_s)
+        code = run([*command, *folders], PATIENCE * stage.budget_s)
         total = read_report(report) if report.exists() else Sum()
-    if code is None:
-        print(f"{stage.name}: over its budget of {stage.budget_s:.0f} s", flush=True)
+    tell_time(stage.name, time.monotonic() - begun, stage.budget_s)
     # A run that broke off counts as a failure, whatever it had passed until then.
     broke = code not in (0, 1, NO_TESTS) or (code == 1 and total.failed == 0)
     return total.plus(Sum(failed=1)) if broke else total
@@ -157,34 +168,35 @@ def judge_skips(total: Sum, *, strict: bool) -> Sum:
     return total.plus(Sum(failed=bad_count)) if strict else total
 
 
+def stages_for(*, again: bool, long: bool) -> tuple[Stage, ...]:
+    """Give the stages to run: all of them, without frameworks, or all without hurry."""
+    stages = STAGES if again else (*STAGES, FRAMEWORKS)
+    return tuple(one._replace(budget_s=LONG_BUDGET_S) for one in stages) if long else stages
+
+
 def main(argv: Sequence[str]) -> int:
     """Run what was asked for; 0 only when nothing failed and something passed."""
     parser = argparse.ArgumentParser(prog="suite", description="Run the checks and the tests.")
-    parser.add_argument("--check", action="store_true", help="only the checkers")
-    parser.add_argument("--long", action="store_true", help="only the tests marked long")
-    parser.add_argument("--last-failed", action="store_true", help="only what failed last time")
+    only = parser.add_mutually_exclusive_group()
+    only.add_argument("--check", action="store_true", help="only the checkers")
+    only.add_argument("--again", action="store_true", help="no checkers and no frameworks")
+    only.add_argument("--long", action="store_true", help="only the tests marked long")
     given = parser.parse_args(argv)
     # A test must not depend on byte code being there, nor pay for it each time.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     begun = time.monotonic()
-    total = Sum()
-    if given.check or not (given.long or given.last_failed):
-        total = check()
+    total = Sum() if given.again or given.long else check()
     if not given.check:
         options = ["-m", "long" if given.long else "not long"]
-        if given.last_failed:
-            options += ["--last-failed", "--last-failed-no-failures", "none"]
-        for stage in STAGES:
-            budget_s = LONG_BUDGET_S if given.long else stage.budget_s
-            total = total.plus(run_stage(stage._replace(budget_s=budget_s), options))
+        for stage in stages_for(again=given.again, long=given.long):
+            total = total.plus(run_stage(stage, options))
     total = judge_skips(total, strict=os.environ.get("CI", "").lower() in ("1", "true"))
     print(f"time: {time.monotonic() - begun:.0f} s")
     print(
         f"tests: {total.passed} passed, {total.failed} failed, {len(total.skipped)} skipped",
         flush=True,
     )
-    nothing_is_fine = given.long or given.last_failed
-    return 0 if total.failed == 0 and (total.passed or nothing_is_fine) else 1
+    return 0 if total.failed == 0 and (total.passed or given.long) else 1
 
 
 if __name__ == "__main__":

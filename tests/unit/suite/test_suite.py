@@ -46,5 +46,24 @@ def test_a_star_stands_for_the_rest_of_a_reason(suite: ModuleType) -> None:
     assert suite.is_allowed("needs a GPU of type h100", ["needs a GPU*"])
 
 
-def test_a_stage_over_its_budget_has_failed(suite: ModuleType) -> None:
+def test_what_takes_too_long_is_ended(suite: ModuleType) -> None:
     assert suite.run(["sleep", "60"], 0.1) is None
+
+
+def test_a_stage_over_its_budget_is_told(
+    suite: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
+    suite.tell_time("quick", 20, 10)
+    assert capsys.readouterr().out == "quick: 20 s of 10 s  (OVER ITS BUDGET)\n"
+
+
+def test_once_more_means_all_tests_but_those_of_frameworks(suite: ModuleType) -> None:
+    folders = [name for one in suite.stages_for(again=True, long=False) for name in one.folders]
+    present = {path.name for path in PATH.parent.iterdir() if any(path.rglob("test_*.py"))}
+    assert sorted(folders) == sorted(present - {"frameworks"})
+
+
+def test_budgets_add_up_to_less_than_what_the_whole_may_take(suite: ModuleType) -> None:
+    set_up_s = 240
+    stages = suite.stages_for(again=False, long=False)
+    assert set_up_s + suite.CHECK_BUDGET_S + sum(one.budget_s for one in stages) < 25 * 60
