@@ -38,7 +38,9 @@ class Ports:
         for _ in range(self._highest - LOWEST):
             port = self._next if LOWEST <= self._next < self._highest else LOWEST
             self._next = port + 1
-            if self._reserve(port) and self._bind(port):
+            if not self._reserve(port):
+                continue  # ours already, or another agent's: not to be given back here
+            if self._bind(port):
                 os.pwrite(self._fd, b"%-8d" % self._next, 0)
                 return port
             self.release(port)

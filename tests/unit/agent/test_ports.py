@@ -70,6 +70,16 @@ def test_a_port_that_somebody_else_uses_is_passed_over(make: Make) -> None:
         assert make("b", start=port).take() != port
 
 
+def test_a_port_in_use_stays_held_when_the_cursor_comes_round_to_it(make: Make) -> None:
+    ports = make(ephemeral=20003)
+    taken = {ports.take() for _ in range(3)}
+    with pytest.raises(Unavailable):
+        ports.take()
+    for port in taken:
+        with socket.socket() as other, pytest.raises(OSError, match="in use"):
+            other.bind(("127.0.0.1", port))
+
+
 def test_no_port_at_all_is_said(make: Make) -> None:
     ports = make(ephemeral=20003)
     with pytest.raises(Unavailable):
