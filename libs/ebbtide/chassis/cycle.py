@@ -98,17 +98,18 @@ class Cycle:
         self._epoch = 0
         self._delivered = 0
         self._folded = 0
-        self._owed = 0  # our own commits up to here must be folded before we decide again
+        self._owed = 0  # nothing is decided before everything up to here is folded
         self._revision = 0
         self._since_snapshot = 0
+        self._torn = False  # a fold broke off in the middle
         self._saving: asyncio.Task[None] | None = None
 
     def deliver(self, events: Sequence[Recorded]) -> None:
         """Take events from the reader; those of streams that the service reads wake it."""
         self._delivered = events[-1].position
         wanted = [event for event in events if event.stream.startswith(self._service.reads)]
-        if wanted:
-            self._pending.extend(wanted)
+        self._pending.extend(wanted)
+        if wanted or self._folded < self._owed <= self._delivered:
             self._wake.set()
 
     def poke(self) -> None:
@@ -128,8 +129,8 @@ class Cycle:
         self._context.source.attach(self, after=self._folded)
 
     async def run(self) -> None:
-        """Turn until cancelled."""
-        await self._context.source.reached((await self._context.log.head()).number, REACH_TIMEOUT_S)
+        """Turn until cancelled; decide first when all that the log holds by now is folded."""
+        self._owed = (await self._context.log.head()).number
         self._wake.set()
         while True:
             await self._woken()
@@ -139,9 +140,11 @@ class Cycle:
             self._keep_snapshot()
 
     async def stop(self) -> None:
-        """Leave a snapshot, so that the next start is quick."""
+        """Leave a snapshot, so that the next start is quick; never one of a torn picture."""
         if self._saving is not None:
             await asyncio.gather(self._saving, return_exceptions=True)
+        if self._torn:
+            return
         self._fold()
         if self._since_snapshot:
             await self._save(self._take_snapshot())
@@ -167,7 +170,9 @@ class Cycle:
         events, self._pending = self._pending, deque()
         fresh = [event for event in events if event.position > self._folded]
         if fresh:
+            self._torn = True
             self._service.fold(fresh)
+            self._torn = False
             self._since_snapshot += len(fresh)
         self._folded = max(self._folded, self._delivered)
 
@@ -194,7 +199,14 @@ class Cycle:
                 return
             if dropped:
                 await self._read_on()
-        await self._service.settle(dropped)
+        await self._settle(dropped)
+
+    async def _settle(self, dropped: Sequence[int]) -> None:
+        """Settle as far as the bus lets us: who waits asks again, and levels are compared again."""
+        try:
+            await self._service.settle(dropped)
+        except Unavailable as error:
+            _log.info("cycle.unsettled", service=self.name, error=str(error))
 
     async def _commit(self, decision: Decision) -> Sequence[int]:
         decided = Decided(

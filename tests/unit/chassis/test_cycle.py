@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import ClassVar
 
 import msgspec
+import pytest
 
 from ebbtide.chassis.context import Context
 from ebbtide.chassis.cycle import Cycle, Pure
-from ebbtide.chassis.service import Card, Decision
+from ebbtide.chassis.service import Card, Decision, Service
 from ebbtide.contracts.envelope import Append, Appended, Recorded, Unit
-from ebbtide.contracts.errors import Unavailable
+from ebbtide.contracts.errors import InvariantBroken, Unavailable
 from ebbtide.contracts.events import JobQueued, JobStopped, JobStopRequested
 from ebbtide.contracts.ids import JobId, QuotaName
 from ebbtide.eventlog.log import Decided
@@ -26,6 +27,8 @@ from ebbtide.testing.builders import START, VirtualClock
 from ebbtide.testing.bus import MemoryServer
 from ebbtide.testing.logbook import decided
 from ebbtide.testing.waiting import wait_until
+
+CARD = Card(name="recovery", duty="", reads=("job-",))
 
 
 class Tally(msgspec.Struct, kw_only=True):
@@ -81,10 +84,7 @@ async def running(log: MemoryLog, replicas: int = 1) -> AsyncIterator[Reader]:
     reader = Reader(log, poll_s=0.01)
     log.on_commit = reader.offer
     context = Context("main", log, reader, MemoryServer().connect(), clock, Path(), "", {})
-    cycles = [
-        Cycle(Pure(Card(name="recovery", duty="", reads=("job-",)), Tally, decide), context)
-        for _ in range(replicas)
-    ]
+    cycles = [Cycle(Pure(CARD, Tally, decide), context) for _ in range(replicas)]
     for cycle in cycles:
         await cycle.start()
     async with asyncio.TaskGroup() as group:
@@ -94,6 +94,14 @@ async def running(log: MemoryLog, replicas: int = 1) -> AsyncIterator[Reader]:
             task.cancel()
     for cycle in cycles:
         await cycle.stop()
+
+
+def _one(log: MemoryLog, service: Service) -> tuple[Cycle, Reader]:
+    """Make one cycle with a reader of its own, neither of them running."""
+    reader = Reader(log, poll_s=0.01)
+    log.on_commit = reader.offer
+    bus = MemoryServer().connect()
+    return Cycle(service, Context("main", log, reader, bus, VirtualClock(), Path(), "", {})), reader
 
 
 async def _ask(log: MemoryLog, *jobs: str) -> None:
@@ -199,3 +207,78 @@ async def test_time_alone_can_make_a_decision_due() -> None:
         await wait_until(said, "the alarm")
         for task in tasks:
             task.cancel()
+
+
+async def test_a_picture_that_broke_leaves_no_snapshot() -> None:
+    class Brittle(msgspec.Struct, kw_only=True):
+        jobs: list[str] = []
+
+        def apply(self, recorded: Recorded) -> None:
+            job = recorded.body.job
+            self.jobs.append(job)
+            if job == "bad":
+                raise InvariantBroken("half folded")
+
+    log = MemoryLog(VirtualClock())
+    cycle, reader = _one(log, Pure(CARD, Brittle, lambda _picture, _now: Decision()))
+    await cycle.start()
+    reading, turning = asyncio.create_task(reader.run()), asyncio.create_task(cycle.run())
+    await _ask(log, "good")
+    await wait_until(lambda: reader.position.number == 1, "the first event")
+    await _ask(log, "bad", "after")
+    with pytest.raises(InvariantBroken):
+        await turning
+    reading.cancel()
+    await cycle.stop()
+    assert await log.load_snapshots(CARD.name, 1) == []
+
+
+async def test_a_bus_that_is_away_does_not_end_a_service_that_has_something_to_say_on_it() -> None:
+    class Muted(Pure[Tally]):
+        async def settle(self, dropped: Sequence[int]) -> None:
+            raise Unavailable("not connected to NATS")
+
+    log = MemoryLog(VirtualClock())
+    cycle, reader = _one(log, Muted(CARD, Tally, decide))
+    await cycle.start()
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(run) for run in (reader.run(), cycle.run())]
+        await _ask(log, "a")
+        await _answers(log, 1)
+        await _ask(log, "b")
+        await _answers(log, 2)
+        for task in tasks:
+            task.cancel()
+
+
+async def test_a_long_log_is_folded_as_it_is_read_and_decided_on_only_at_its_end() -> None:
+    class Paging(MemoryLog):
+        async def read(self, after: int, limit: int) -> list[Recorded]:
+            await asyncio.sleep(0.001)
+            return await super().read(after, limit)
+
+    log = Paging(VirtualClock())
+    for page in range(5):
+        await _ask(log, *(f"j{page}-{number}" for number in range(1000)))
+    end = (await log.head()).number
+    seen: list[int] = []
+    most = 0
+
+    def look(picture: Tally, _now: dt.datetime) -> Decision:
+        seen.append(len(picture.versions))
+        return Decision()
+
+    class Watching(Pure[Tally]):
+        def fold(self, events: Sequence[Recorded]) -> None:
+            nonlocal most
+            most = max(most, len(events))
+            super().fold(events)
+
+    cycle, reader = _one(log, Watching(CARD, Tally, look))
+    await cycle.start()
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(run) for run in (reader.run(), cycle.run())]
+        await wait_until(lambda: bool(seen), "the first decision")
+        for task in tasks:
+            task.cancel()
+    assert (seen[0], most < end) == (end, True)
