@@ -46,6 +46,7 @@ class Fleet(Pure[Picture]):
         self._written: dict[NodeNumber, tuple[Desired, int]] = {}
         self._due: dict[NodeNumber, None] = {}
         self._compared_s = context.clock.monotonic_s()
+        self._is_current = False
         self._listening: list[Subscription] = []
         self.poke_cycle: Callable[[], None] = lambda: None
         self.poke_writer: Callable[[], None] = lambda: None
@@ -53,20 +54,26 @@ class Fleet(Pure[Picture]):
     def fold(self, events: Sequence[Recorded]) -> None:
         """Take events in, and have touched nodes written at once: workers wait for it."""
         super().fold(events)
-        if self.picture.touched:
-            self._due.update(self.picture.touched)
-            self.picture.touched.clear()
-            self.poke_writer()
+        self._have_written()
 
     def decide(self, now: dt.datetime) -> Decision:
-        """Decide over the picture and what agents said."""
+        """Decide over the picture and what agents said; only from now on are nodes written.
+
+        The cycle decides first when it has read what the log held at its start. A picture of before
+        would have nodes do what is long over.
+        """
+        self._is_current = True
         return decide(self.picture, self._inbox, now)
 
     async def settle(self, dropped: Sequence[int]) -> None:
-        """Answer agents whose word is in the log; have nodes written whose back-off is over."""
+        """Have nodes written; answer agents whose word is in the log."""
         self._inbox.forget(self.picture)
+        self._have_written()
         await self._answer_reports()
         await self._answer_registrations()
+
+    def _have_written(self) -> None:
+        """Have the writer look at nodes that were touched or whose back-off is over."""
         now = self._clock.now()
         for name in list(self.picture.delayed):
             job = self.picture.world.jobs[name]
@@ -159,6 +166,8 @@ class Fleet(Pure[Picture]):
 
     async def write(self) -> None:
         """Write the desired state of every due node that differs from what was written last."""
+        if not self._is_current:
+            return
         now = self._clock.now()
         if self._clock.monotonic_s() - self._compared_s >= COMPARE_EVERY_S:
             self._compared_s = self._clock.monotonic_s()
@@ -181,6 +190,8 @@ class Fleet(Pure[Picture]):
         last, revision = self._written[number]
         if (last.epoch, last.attempts) == (wanted.epoch, wanted.attempts):
             return
+        if (last.epoch, last.position) > (wanted.epoch, wanted.position):
+            return  # another replica has read further; what it read will have us look again
         try:
             revision = await self._bus.kv_put(
                 bucket, node.name, msgspec.json.encode(wanted), revision
