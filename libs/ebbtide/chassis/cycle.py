@@ -120,11 +120,14 @@ class Cycle:
         """Restore the newest usable snapshot and attach to the reader behind it."""
         service, log = self._service, self._context.log
         self._revision = (await log.checkpoint(service.name)).revision
-        self._epoch = (await log.head()).epoch
+        head = await log.head()
+        self._epoch = head.epoch
         body = None
         for snapshot in await log.load_snapshots(service.name, service.fold_version):
-            body, self._folded = snapshot.body, snapshot.position
-            break
+            # One past the head knows what a log that was put back has forgotten.
+            if snapshot.position <= head.number:
+                body, self._folded = snapshot.body, snapshot.position
+                break
         service.restore(body)
         self._context.source.attach(self, after=self._folded)
 

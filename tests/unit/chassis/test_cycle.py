@@ -20,7 +20,7 @@ from ebbtide.contracts.envelope import Append, Appended, Recorded, Unit
 from ebbtide.contracts.errors import InvariantBroken, Unavailable
 from ebbtide.contracts.events import JobQueued, JobStopped, JobStopRequested
 from ebbtide.contracts.ids import JobId, QuotaName
-from ebbtide.eventlog.log import Decided
+from ebbtide.eventlog.log import Decided, Snapshot
 from ebbtide.eventlog.memory import MemoryLog
 from ebbtide.eventlog.reader import Reader
 from ebbtide.testing.builders import START, VirtualClock
@@ -282,3 +282,12 @@ async def test_a_long_log_is_folded_as_it_is_read_and_decided_on_only_at_its_end
         for task in tasks:
             task.cancel()
     assert (seen[0], most < end) == (end, True)
+
+
+async def test_a_snapshot_of_what_a_log_that_was_put_back_has_forgotten_is_not_used() -> None:
+    log = MemoryLog(VirtualClock())
+    await _ask(log, "a")
+    ahead = Snapshot(epoch=1, position=50, fold_version=1, body=msgspec.msgpack.encode(Tally()))
+    await log.save_snapshot(CARD.name, ahead)
+    async with running(log):
+        await _answers(log, 1)
