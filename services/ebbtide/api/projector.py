@@ -8,6 +8,8 @@ never competes with the commits that start a job. It never appends to the log.
 import asyncio
 from collections.abc import Sequence
 
+import structlog
+
 from ebbtide.api.feed import Feed
 from ebbtide.api.model import Alive, Picture, Row, Token
 from ebbtide.api.views import Batch, JobQuery, Views
@@ -26,6 +28,8 @@ DIRTY_MAX = 50_000
 RETRY_S = 0.5
 FLUSH_TIMEOUT_S = 10.0
 STOP_TIMEOUT_S = 3.0
+
+_log = structlog.get_logger()
 
 
 class Projector:
@@ -109,9 +113,8 @@ class Projector:
             await self._pause(PAUSE_S)
             try:
                 await self._flush()
-            except StaleEpoch:
-                raise
-            except EbbtideError:
+            except (Unavailable, TimeoutError) as error:
+                _log.warning("views.not_written", position=self._flushed, error=repr(error))
                 self._news.set()
                 await asyncio.sleep(RETRY_S)
 

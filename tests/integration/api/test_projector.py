@@ -13,7 +13,7 @@ from ebbtide.api.postgres_views import PostgresViews
 from ebbtide.api.projector import Projector
 from ebbtide.api.views import Batch, JobQuery, Views
 from ebbtide.contracts.envelope import Append, Position, Recorded, Unit
-from ebbtide.contracts.errors import StaleEpoch, Unavailable
+from ebbtide.contracts.errors import InvariantBroken, StaleEpoch, Unavailable
 from ebbtide.contracts.ids import JobId
 from ebbtide.eventlog.log import Decided
 from ebbtide.eventlog.memory import MemoryLog
@@ -207,6 +207,19 @@ async def test_too_much_that_waits_for_the_store_ends_the_part(
         with pytest.raises(Unavailable):
             await running.tasks[1]
         views.away = False
+
+
+async def test_a_mistake_of_ours_ends_the_part_instead_of_being_tried_for_ever() -> None:
+    class Wrong(MemoryViews):
+        async def save(self, batch: Batch) -> None:
+            raise InvariantBroken("the views' database refused a statement")
+
+    log = MemoryLog(VirtualClock())
+    running = Running(log, Wrong())
+    async with running:
+        await _say(log, said.submitted(job_name(1)))
+        with pytest.raises(InvariantBroken):
+            await asyncio.wait_for(running.tasks[1], 5)
 
 
 @pytest.mark.parametrize("seed", range(8))
