@@ -8,12 +8,23 @@ another clock would have to trust.
 
 import datetime as dt
 from enum import Enum
+from typing import Annotated
 
 import msgspec
 
-from ebbtide.contracts.ids import JobId, NodeName, NodeNumber, PoolName, Workspace
+from ebbtide.contracts.ids import NAME, JobId, NodeName, NodeNumber, PoolName, Workspace
 from ebbtide.contracts.job_spec import CutOff, JobType
 from ebbtide.contracts.outcomes import EndCause, StopReason
+from ebbtide.contracts.units import NAMES_MAX
+
+# What an agent or a worker says goes into events. Bounds stand here, so that nothing that would
+# not fit into one, or into a snapshot, comes past the service that reads it.
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+Text = Annotated[str, msgspec.Meta(max_length=1024)]
+Folder = Annotated[str, msgspec.Meta(pattern=r"^\w[\w.+=-]{0,254}\Z")]
+Capacity = Annotated[
+    dict[Annotated[str, msgspec.Meta(max_length=127)], Count], msgspec.Meta(max_length=NAMES_MAX)
+]
 
 
 class DesiredWorker(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,20 +90,20 @@ class WorkerReport(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     job: JobId
-    epoch: int
-    attempt: int
-    round: int
-    worker: int
+    epoch: Count
+    attempt: Count
+    round: Count
+    worker: Count
     state: WorkerState
-    port: int = 0
-    pid: int = 0
+    port: Count = 0
+    pid: Count = 0
     started_at: dt.datetime | None = None
     ended_at: dt.datetime | None = None
     cause: EndCause | None = None
-    status: int | None = None
+    status: Count | None = None
     ordered: bool = False
-    detail: str = ""
-    log_bytes: int = 0
+    detail: Text = ""
+    log_bytes: Count = 0
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
@@ -125,10 +136,10 @@ class Registration(msgspec.Struct, frozen=True, kw_only=True):
     """An agent says what its machine is. ``capacity`` is a resource vector of integers."""
 
     node: NodeName
-    pool: PoolName
-    address: str
-    boot: str
-    capacity: dict[str, int]
+    pool: Annotated[PoolName, msgspec.Meta(pattern=rf"^{NAME.pattern}\Z")]
+    address: Text
+    boot: Text
+    capacity: Capacity
 
 
 class Registered(msgspec.Struct, frozen=True, kw_only=True):
@@ -154,14 +165,14 @@ class CheckpointReport(msgspec.Struct, frozen=True, kw_only=True):
     """A worker has written, synced and sealed the checkpoint of ``step`` in ``folder``."""
 
     job: JobId
-    epoch: int
-    attempt: int
-    round: int
-    worker: int
-    step: int
-    folder: str
-    digest: str
-    bytes: int
+    epoch: Count
+    attempt: Count
+    round: Count
+    worker: Count
+    step: Count
+    folder: Folder
+    digest: Text
+    bytes: Count
 
 
 class CheckpointAck(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,7 +11,7 @@ import msgspec
 
 from ebbtide.contracts.errors import Malformed, Rejected
 from ebbtide.contracts.ids import QuotaName, is_name
-from ebbtide.contracts.units import parse_vector
+from ebbtide.contracts.units import DEVICES_MAX, MILLI, NAMES_MAX, is_gpu, parse_vector
 
 T = TypeVar("T", bound=msgspec.Struct)
 JobType = Literal["custom", "pytorch", "xgboost"]
@@ -19,8 +19,9 @@ IdleUse = Literal["never", "acceptable", "only"]
 CutOff = Literal["stop", "run"]
 
 DEFAULT_RESOURCES: dict[str, int] = {"cpu": 1000, "memory": 1024}
-WORKERS_MAX = 4096
-"""A gang's workers must fit one event of 64 KiB with the node and devices of each."""
+WORKERS_MAX = 2000
+"""A gang's workers must fit one event of 64 KiB: with the node and devices of each when it is
+placed, with the length of each log when it has ended."""
 SPEC_BYTES_MAX = 48 * 1024
 """A stored specification leaves room for its envelope within the 64 KiB of one event."""
 
@@ -118,9 +119,19 @@ def _role(name: str, given: object) -> Role:
     if "resources" in table:
         resources = _table(f"{field}.resources", table["resources"])
         vector = parse_vector(f"{field}.resources", resources)
+        _check_gpus(f"{field}.resources", vector)
         table["resources"] = {**DEFAULT_RESOURCES, **vector}
     _whole(f"{field}.replicas", table.get("replicas", 1), 1, WORKERS_MAX)
     return _typed(field, table, Role)
+
+
+def _check_gpus(field: str, vector: Mapping[str, int]) -> None:
+    gpus = {name: amount for name, amount in vector.items() if is_gpu(name)}
+    if len(gpus) > 1:
+        raise _refuse(field, f"a worker has one model of GPU, not {' and '.join(gpus)}")
+    if sum(gpus.values()) > DEVICES_MAX * MILLI:
+        hint = "ask for more workers with fewer devices each"
+        raise _refuse(field, f"no node has more than {DEVICES_MAX} devices", hint)
 
 
 def _check(spec: JobSpec) -> None:
@@ -149,6 +160,8 @@ def _check(spec: JobSpec) -> None:
 
 
 def _check_roles(spec: JobSpec) -> None:
+    if len({name for role in spec.roles.values() for name in role.resources}) > NAMES_MAX:
+        raise _refuse("roles", f"the roles name more than {NAMES_MAX} resources", "name fewer")
     for role in spec.roles:
         command = command_of(spec, role)
         if not is_name(role):

@@ -15,6 +15,10 @@ MILLI = 1000
 CPU_MAX_MILLI = 1_000_000 * MILLI
 MEMORY_MAX_MIB = 1 << 40
 COUNT_MAX_MILLI = 1_000_000 * MILLI
+NAMES_MAX = 32
+"""Names in one vector: events that show what a job needs, or lacks, must stay small."""
+DEVICES_MAX = 64
+"""Devices of one node: which of them are used is a mask of 64 bits."""
 
 _NUMBER = re.compile(r"([0-9]+(?:\.[0-9]+)?|\.[0-9]+)([A-Za-z]*)")
 _RESOURCE = re.compile(r"[a-z0-9]([a-z0-9._-]{0,62})(/[a-z0-9]([a-z0-9._-]{0,62}))?")
@@ -92,6 +96,8 @@ def parse_vector(field: str, given: Mapping[str, object]) -> dict[str, int]:
     Raises:
         Malformed: with the path of the offending entry.
     """
+    if len(given) > NAMES_MAX:
+        raise _refuse(field, f"more than {NAMES_MAX} resources are named", "name fewer")
     vector: dict[str, int] = {}
     for key, value in given.items():
         name = str(key)  # YAML has keys that are no strings
@@ -106,15 +112,27 @@ def parse_vector(field: str, given: Mapping[str, object]) -> dict[str, int]:
             vector[name] = _mebibytes(path, value)
         else:
             vector[name] = _milli(path, value, CPU_MAX_MILLI if name == "cpu" else COUNT_MAX_MILLI)
-        if (
-            (name == "gpu" or name.startswith("gpu/"))
-            and vector[name] > MILLI
-            and vector[name] % MILLI
-        ):
+        if is_gpu(name) and vector[name] > MILLI and vector[name] % MILLI:
             raise _refuse(
                 path, f"{value!r} devices", "ask for a fraction below 1, or for whole devices"
             )
     return vector
+
+
+def parse_vector_line(field: str, text: str) -> dict[str, int]:
+    """Read a resource vector from one line: ``cpu=4,memory=8Gi,gpu/h100=8``.
+
+    Raises:
+        Malformed: with the path of the offending entry.
+    """
+    entries = [entry.partition("=") for entry in text.split(",") if entry.strip()]
+    given: Mapping[str, object] = {name.strip(): value.strip() for name, _, value in entries}
+    return parse_vector(field, given)
+
+
+def is_gpu(name: str) -> bool:
+    """Say whether a resource is counted in devices: ``gpu`` (any model) or ``gpu/<model>``."""
+    return name == "gpu" or name.startswith("gpu/")
 
 
 def show_vector(vector: Mapping[str, int]) -> str:

@@ -10,7 +10,7 @@ import msgspec
 from ebbtide.contracts.events import Place
 from ebbtide.contracts.ids import NodeNumber
 from ebbtide.contracts.job_spec import JobSpec
-from ebbtide.contracts.units import MILLI
+from ebbtide.contracts.units import MILLI, is_gpu
 from ebbtide.model.node import Node
 from ebbtide.model.resources import Vector, devices_of, gpu_model, gpu_need, lacking, times, total
 
@@ -120,7 +120,7 @@ def _best(
     best: tuple[tuple[int, ...], Free] | None = None
     for number, original in nodes.items():
         free = touched.get(number, original)
-        if lacking({k: v for k, v in need.items() if not k.startswith("gpu")}, free.left):
+        if lacking({k: v for k, v in need.items() if not is_gpu(k)}, free.left):
             continue
         rank = (sum(free.devices), free.left.get("cpu", 0), free.left.get("memory", 0), number)
         if (best is None or rank < best[0]) and take(free.copy(), need) is not None:

@@ -5,7 +5,7 @@ Plain dicts of integers as :mod:`ebbtide.contracts.units` defines.
 
 from collections.abc import Iterable, Mapping
 
-from ebbtide.contracts.units import MILLI
+from ebbtide.contracts.units import MILLI, is_gpu
 
 Vector = Mapping[str, int]
 
@@ -27,8 +27,7 @@ def times(vector: Vector, count: int) -> dict[str, int]:
 def lacking(need: Vector, have: Vector) -> dict[str, int]:
     """Give by how much ``have`` falls short of ``need``; empty if it does not.
 
-    Only whole amounts are compared: whether a fraction of a device fits on one device is for
-    :func:`free_devices` to say.
+    Only amounts are compared: whether one device has room for a fraction, :mod:`fit` says.
     """
     return {
         name: amount - have.get(name, 0)
@@ -55,7 +54,7 @@ def within(use: Vector, need: Vector, ceiling: Vector) -> dict[str, int]:
 def _counted(vector: Vector, name: str) -> int:
     if name != "gpu":
         return vector.get(name, 0)
-    return sum(amount for key, amount in vector.items() if key == "gpu" or key.startswith("gpu/"))
+    return sum(amount for key, amount in vector.items() if is_gpu(key))
 
 
 def gpu_need(vector: Vector) -> tuple[str, int]:
@@ -64,7 +63,7 @@ def gpu_need(vector: Vector) -> tuple[str, int]:
     ("", 0) for none.
     """
     for name, amount in vector.items():
-        if name == "gpu" or name.startswith("gpu/"):
+        if is_gpu(name):
             return name, amount
     return "", 0
 

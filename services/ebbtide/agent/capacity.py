@@ -6,12 +6,12 @@ quota and its memory limit. GPUs are asked of the driver; a machine without one 
 
 import os
 import re
-from collections.abc import Mapping
 from pathlib import Path
 
 import structlog
 
-from ebbtide.contracts.units import MILLI, parse_vector
+from ebbtide.contracts.errors import Malformed, Rejected
+from ebbtide.contracts.units import DEVICES_MAX, MILLI, is_gpu, parse_vector_line
 
 _MIB = 1 << 20
 _UNLIMITED = 1 << 60
@@ -25,9 +25,11 @@ def declared(text: str) -> dict[str, int]:
     Raises:
         Malformed: names the entry.
     """
-    entries = [entry.partition("=") for entry in text.split(",") if entry.strip()]
-    vector: Mapping[str, object] = {name.strip(): value.strip() for name, _, value in entries}
-    return parse_vector("EBB_AGENT_CAPACITY", vector)
+    capacity = parse_vector_line("EBB_AGENT_CAPACITY", text)
+    if sum(amount for name, amount in capacity.items() if is_gpu(name)) > DEVICES_MAX * MILLI:
+        detail = f"a node has at most {DEVICES_MAX} devices"
+        raise Malformed(Rejected(code="settings", field="EBB_AGENT_CAPACITY", detail=detail))
+    return capacity
 
 
 def detected() -> dict[str, int]:

@@ -37,8 +37,6 @@ class Checkpoints:
 
     async def take(self, key: WorkerKey, said: Said) -> str:
         """Keep a worker's word; give what is wrong with it."""
-        if not said.folder or "/" in said.folder or said.folder.startswith("."):
-            return f"{said.folder!r} cannot name a checkpoint's folder"
         report = CheckpointReport(
             job=JobId(key.job),
             epoch=key.epoch,
@@ -50,7 +48,12 @@ class Checkpoints:
             digest=said.digest,
             bytes=said.bytes,
         )
-        wrong = await asyncio.to_thread(self._write, msgspec.json.encode(report))
+        body = msgspec.json.encode(report)
+        try:
+            msgspec.json.decode(body, type=CheckpointReport)
+        except msgspec.ValidationError as error:
+            return f"the catalogue would not take this checkpoint: {error}"
+        wrong = await asyncio.to_thread(self._write, body)
         self._woken.set()
         return wrong
 

@@ -16,6 +16,7 @@ import structlog
 
 from ebbtide.agent.model import WorkerKey, parse_key
 from ebbtide.agent.runtimes.plans import password
+from ebbtide.contracts.agents import Count, Text
 
 NAME = "door.sock"
 LINE_MAX = 16 * 1024
@@ -30,10 +31,10 @@ class Said(msgspec.Struct, frozen=True, kw_only=True):
 
     key: str
     say: str
-    step: int = 0
+    step: Count = 0
     folder: str = ""
-    digest: str = ""
-    bytes: int = 0
+    digest: Text = ""
+    bytes: Count = 0
     numbers: dict[str, float] = {}
 
 

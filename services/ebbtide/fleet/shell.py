@@ -21,11 +21,13 @@ from ebbtide.contracts.agents import Desired, Registered, Registration, Report, 
 from ebbtide.contracts.envelope import Recorded
 from ebbtide.contracts.errors import Conflict
 from ebbtide.contracts.ids import NodeNumber
+from ebbtide.contracts.units import DEVICES_MAX
 from ebbtide.fleet import CARD
 from ebbtide.fleet.desired import desired
 from ebbtide.fleet.inbox import Inbox, is_settled
 from ebbtide.fleet.model import Picture
 from ebbtide.fleet.policy import decide, has_changed
+from ebbtide.model.resources import devices_of
 
 COMPARE_EVERY_S = 60.0
 WAITING_MAX = 10_000
@@ -132,6 +134,9 @@ class Fleet(Pure[Picture]):
             return
         if said.node != subjects.node_of(message.subject):
             _log.warning("registration.of_another_node", subject=message.subject, node=said.node)
+            return
+        if devices_of(said.capacity) > DEVICES_MAX:
+            _log.warning("registration.too_many_devices", node=said.node)
             return
         self._inbox.registrations[said.node] = said
         if message.reply and len(self._registrations) < WAITING_MAX:

@@ -5,7 +5,7 @@ import msgspec
 from ebbtide.chassis.context import Context, Part
 from ebbtide.chassis.cycle import Cycle, Pure
 from ebbtide.chassis.settings import load
-from ebbtide.contracts.units import parse_vector
+from ebbtide.contracts.units import parse_vector_line
 from ebbtide.quota import CARD
 from ebbtide.quota.model import Picture
 from ebbtide.quota.policy import decide
@@ -43,6 +43,5 @@ class Quota(Pure[Picture]):
 def parts(context: Context) -> list[Part]:
     """Give what a process runs for this service."""
     settings = load(Settings, context.environ, "EBB_QUOTA_")
-    given = dict(part.split("=", 1) for part in settings.ceiling.split(",") if "=" in part)
-    ceiling = parse_vector("EBB_QUOTA_CEILING", given)
+    ceiling = parse_vector_line("EBB_QUOTA_CEILING", settings.ceiling)
     return [Cycle(Quota(context.cell, ceiling), context)]

@@ -14,7 +14,9 @@ def test_a_declared_capacity_is_read_in_the_usual_spellings() -> None:
     }
 
 
-@pytest.mark.parametrize("text", ["cpu=-1", "cpu", "memory=8Q", "=4", "gpu/h100=nan"])
+@pytest.mark.parametrize(
+    "text", ["cpu=-1", "cpu", "memory=8Q", "=4", "gpu/h100=nan", "gpu/h100=65"]
+)
 def test_a_capacity_that_makes_no_sense_is_refused_by_name(text: str) -> None:
     with pytest.raises(Malformed, match="EBB_AGENT_CAPACITY"):
         declared(text)

@@ -6,8 +6,30 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ebbtide.contracts.errors import Malformed
-from ebbtide.contracts.job_spec import JobSpec, command_of, parse_job_spec, workers_of
+from ebbtide.contracts.events import (
+    AttemptEnded,
+    Event,
+    FirstFailure,
+    GangPlaced,
+    JobRejected,
+    Place,
+)
+from ebbtide.contracts.ids import NodeNumber, PoolName, QuotaName, placement_id
+from ebbtide.contracts.job_spec import (
+    WORKERS_MAX,
+    JobSpec,
+    command_of,
+    parse_job_spec,
+    workers_of,
+)
+from ebbtide.contracts.outcomes import EndCause, Outcome
+from ebbtide.contracts.units import DEVICES_MAX, NAMES_MAX, show_vector
+from ebbtide.contracts.upcasts import encode_body
+from ebbtide.eventlog.entries import BODY_BYTES_MAX
+from ebbtide.testing.builders import job_name
 
+MANY = [f"r{number}" for number in range(NAMES_MAX + 1)]
+JOB = job_name(1)
 GOOD = {"name": "digits", "command": ["python", "train.py"]}
 
 
@@ -43,7 +65,11 @@ GOOD = {"name": "digits", "command": ["python", "train.py"]}
         ({"roles": {"worker": {"replicas": True}}}, "roles.worker.replicas"),
         ({"roles": {"worker": {"resources": {"cpu": -1}}}}, "roles.worker.resources.cpu"),
         ({"roles": {"worker": {"resources": 3}}}, "roles.worker.resources"),
-        ({"roles": {"a": {"replicas": 4096}, "b": {}}}, "roles"),
+        ({"roles": {"a": {"replicas": WORKERS_MAX}, "b": {}}}, "roles"),
+        ({"roles": {"a": {"resources": {"gpu": 65}}}}, "roles.a.resources"),
+        ({"roles": {"a": {"resources": {"gpu": 1, "gpu/h100": 1}}}}, "roles.a.resources"),
+        ({"roles": {"a": {"resources": dict.fromkeys(MANY, 1)}}}, "roles.a.resources"),
+        ({"roles": {n: {"resources": {n: 1}} for n in MANY}}, "roles"),
     ],
 )
 def test_a_mistake_names_its_field(change: dict[str, object], field: str) -> None:
@@ -84,6 +110,33 @@ def test_ranks_follow_the_roles_as_written() -> None:
     assert workers_of(spec) == [("chief", 0), ("worker", 0), ("worker", 1)]
     assert command_of(spec, "chief") == ("a",)
     assert command_of(spec, "worker") == ("python", "train.py")
+
+
+WIDE = {f"{number:03d}{'x' * 60}": 10**9 for number in range(NAMES_MAX)}
+PLACED = GangPlaced(
+    job=JOB,
+    attempt=1000,
+    placement=placement_id(JOB, 1000),
+    pool=PoolName("p" * 63),
+    quota=QuotaName("q" * 63),
+    charge="in_quota",
+    places=(Place(NodeNumber(10_000), 2**DEVICES_MAX - 1),) * WORKERS_MAX,
+    total=WIDE,
+)
+ENDED = AttemptEnded(
+    job=JOB,
+    attempt=1000,
+    outcome=Outcome.FAILED,
+    first=FirstFailure(worker=0, node="n" * 63, cause=EndCause.START_FAILED, detail="d" * 1024),
+    following=tuple(range(WORKERS_MAX - 1)),
+    log_bytes=(2**53,) * WORKERS_MAX,
+)
+REJECTED = JobRejected(job=JOB, code="quota.ceiling", detail=show_vector(WIDE) * 2)
+
+
+@pytest.mark.parametrize("event", [PLACED, ENDED, REJECTED], ids=["placed", "ended", "rejected"])
+def test_what_is_said_of_the_largest_gang_fits_one_event(event: Event) -> None:
+    assert len(encode_body(event)) <= BODY_BYTES_MAX
 
 
 _ANY = "ab09-_=.\x00\x1b\u2603 "
