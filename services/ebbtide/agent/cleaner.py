@@ -56,8 +56,7 @@ class Cleaner:
                 asyncio.get_running_loop().call_later(AGAIN_S, self._again, left)
             # From here on a log is read from the store, and the slot may be wiped.
             forget(done)
-            await asyncio.to_thread(self._wipe, done)
-            for one in done:
+            for one in await asyncio.to_thread(self._wipe, done):
                 self._runtime.free(one.slot)
 
     def _ship_and_write(self, batch: list[Worker]) -> list[Worker]:
@@ -80,9 +79,13 @@ class Cleaner:
         self._over.update(dict.fromkeys(batch))
         self._woken.set()
 
-    def _wipe(self, workers: list[Worker]) -> None:
+    def _wipe(self, workers: list[Worker]) -> list[Worker]:
+        """Clean slots; give those that are clean. The next agent tries the others again."""
+        clean = []
         for one in workers:
             try:
                 self._runtime.clean(one.slot)
+                clean.append(one)
             except OSError as error:
                 _log.warning("slot.not_clean", slot=one.slot, error=str(error))
+        return clean

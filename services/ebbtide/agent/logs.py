@@ -6,11 +6,14 @@ worker that writes nothing costs nothing more.
 """
 
 import asyncio
+import errno
 import os
+import stat
 import threading
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import BinaryIO
 
 import msgspec
 import structlog
@@ -29,6 +32,8 @@ READ_MAX = 512 * 1024
 WAIT_MAX_S = 30.0
 FOLLOW_S = 0.05
 READERS_MAX = 256
+_GONE = frozenset((errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EACCES))
+"""What opening says of a log that its worker removed, replaced or locked away."""
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(LogRead).decode
 _log = structlog.get_logger()
@@ -59,8 +64,8 @@ class Shipper:
         for one in workers:
             path = self._path_of(one.slot)
             try:
-                size = path.stat().st_size
-            except FileNotFoundError:
+                size = path.lstat().st_size
+            except OSError:
                 continue
             with self._lock:
                 if size:
@@ -99,7 +104,11 @@ class Shipper:
         return job_logs.folder(self._store, one.key.job, one.key.attempt, one.key.worker)
 
     def _ship(self, one: Worker, path: Path, state: Shipped, size: int) -> None:
-        with path.open("rb") as file:
+        file = open_log(path)
+        if file is None:
+            _log.warning("log.gone", worker=str(one.key), missing=size - state.offset)
+            return
+        with file:
             file.seek(state.offset)
             while state.offset < size:
                 data = file.read(min(job_logs.CHUNK_MAX, size - state.offset))
@@ -170,10 +179,27 @@ class Reader:
 
 
 def _read_file(path: Path, offset: int, limit: int) -> tuple[bytes, int]:
-    try:
-        with path.open("rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(offset)
-            return file.read(limit), size
-    except FileNotFoundError:
+    file = open_log(path)
+    if file is None:
         return b"", 0
+    with file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(offset)
+        return file.read(limit), size
+
+
+def open_log(path: Path) -> BinaryIO | None:
+    """Open a worker's log, which it may have removed or replaced; None if it is none any more.
+
+    Opening a pipe would wait for ever, and following a link would show what is no log.
+    """
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno in _GONE:
+            return None
+        raise
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        return None
+    return os.fdopen(fd, "rb")

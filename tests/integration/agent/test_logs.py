@@ -3,6 +3,7 @@
 import os
 import signal
 
+import pytest
 from tests.integration.agent.rig import Rig, job, shell, sitters_of
 
 from ebbtide.chassis.job_logs import read_range
@@ -29,6 +30,32 @@ async def test_a_running_workers_log_is_read_from_its_node(rig: Rig) -> None:
     await wait_until(lambda: rig.has_line("two"), "it has written")
     chunk = await rig.fleet.read_log(offset=4)
     assert (chunk.data, chunk.offset, chunk.size, chunk.ended) == (b"two\n", 4, 8, False)
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        "rm ../log; mkfifo ../log",
+        "rm ../log; mkdir ../log",
+        # Never a file of the machine's: an agent that runs as root would empty it.
+        "mkdir -p $EBB_CHECKPOINTS; ln -sf $EBB_CHECKPOINTS/theirs ../log; echo theirs >../log",
+        "rm -rf ../log ../work",
+        "chmod 000 . ../log; chmod 000 ..",
+        "cd ..; rmdir work; mkdir -m 700 other; ln -s other work",
+    ],
+)
+async def test_what_a_worker_does_to_its_folder_is_not_the_next_ones_trouble(
+    rig: Rig, spoil: str
+) -> None:
+    await rig.fleet.desire(shell(f"echo mine; {spoil}; exit 0"))
+    await rig.fleet.ended()
+    await wait_until(lambda: rig.slots() == [], "the node is done with it")
+    assert stored(rig) in (b"", b"mine\n")
+    await rig.fleet.desire(shell("echo next; pwd -P", number=2))
+    assert (await rig.fleet.ended(number=2)).status == 0
+    await wait_until(lambda: rig.slots() == [], "the node is done with that too")
+    text = read_range(rig.store, job(2), 1, 0, 0, 1 << 20)[0].decode()
+    assert text == f"next\n{rig.state.resolve()}/workers/0000/work\n"
 
 
 async def test_a_follower_is_answered_when_there_is_more(rig: Rig) -> None:

@@ -10,6 +10,7 @@ import contextlib
 import os
 import shutil
 import signal
+import stat
 import time
 from pathlib import Path
 
@@ -339,19 +340,16 @@ class Processes:
             self._look(run)
 
     def clean(self, slot: int) -> None:
-        """Empty the slot's folder if its worker left anything; most leave nothing."""
+        """Empty the slot's folder if its worker left anything; most leave nothing.
+
+        Raises:
+            OSError: it cannot be emptied, so the slot is nobody's any more.
+        """
         folder = self.folder(slot)
-        work = folder / "work"
-        if slot not in self._folders:
-            wipe(folder)
+        if slot in self._folders and _is_as_laid_out(folder):
             return
-        if _size(folder / "log"):
-            os.truncate(folder / "log", 0)
-        with os.scandir(work) as entries:
-            dirty = any(entries)
-        if dirty or work.stat().st_mode & 0o777 != 0o700:
-            self._folders.discard(slot)
-            wipe(folder)
+        self._folders.discard(slot)
+        wipe(folder)
 
     def free(self, slot: int) -> None:
         """Give a cleaned slot to the next worker."""
@@ -369,20 +367,46 @@ class Processes:
         self._groups.close()
 
 
+def _is_as_laid_out(folder: Path) -> bool:
+    """Say whether the next worker finds what the first one found; a log is emptied for it.
+
+    A worker may have replaced anything by a link or a pipe, and the next would trip over it.
+    """
+    try:
+        with os.scandir(folder) as entries:
+            found = {entry.name: entry.stat(follow_symlinks=False) for entry in entries}
+        work, log = found.pop("work"), found.pop("log", None)
+        if found or work.st_mode != stat.S_IFDIR | 0o700 or os.listdir(folder / "work"):  # noqa: PTH208
+            return False
+        if log is not None and (log.st_mode != stat.S_IFREG | 0o600 or log.st_nlink != 1):
+            return False
+        if log is not None and log.st_size:
+            os.truncate(folder / "log", 0)
+    except (OSError, KeyError):
+        return False
+    return True
+
+
 def wipe(folder: Path) -> None:
     """Remove a slot's folder, also where a worker took rights away from itself."""
+    if folder.is_symlink():
+        folder.unlink()
     if not folder.exists():
         return
     try:
         shutil.rmtree(folder)
     except PermissionError:
-        for parent, _, _ in os.walk(folder):
-            Path(parent).chmod(0o700)
+        folder.chmod(0o700)
+        for parent, names, _ in os.walk(folder):
+            # Before they are walked into: what cannot be listed is passed over in silence.
+            for path in (Path(parent, name) for name in names):
+                if not path.is_symlink():
+                    path.chmod(0o700)
         shutil.rmtree(folder)
 
 
 def _size(path: Path) -> int:
     try:
-        return path.stat().st_size
-    except FileNotFoundError:
+        return path.lstat().st_size
+    except OSError:
         return 0
