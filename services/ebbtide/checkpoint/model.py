@@ -8,6 +8,7 @@ from ebbtide.contracts.events import (
     GangPlaced,
     JobFailed,
     JobPlaced,
+    JobRejected,
     JobRestarting,
     JobStopped,
     JobSubmitted,
@@ -60,6 +61,8 @@ class Picture(msgspec.Struct, kw_only=True):
                 self._change(event.job, attempt=event.attempt, placed_epoch=recorded.epoch)
             case CheckpointCommitted():
                 self._change(event.job, newest=event, version=recorded.version)
+            case JobRejected():
+                self.entries.pop(event.job, None)
             case JobSucceeded() | JobFailed() | JobStopped():
                 self._end(event.job)
             case _:

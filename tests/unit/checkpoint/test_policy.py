@@ -8,7 +8,10 @@ from ebbtide.checkpoint.policy import answer, decide
 from ebbtide.contracts.agents import CheckpointReport
 from ebbtide.contracts.events import CheckpointCommitted
 from ebbtide.contracts.ids import NodeNumber
-from ebbtide.testing.builders import TEAM, job_name
+from ebbtide.eventlog.memory import MemoryLog
+from ebbtide.testing import said
+from ebbtide.testing.builders import TEAM, VirtualClock, job_name
+from ebbtide.testing.logbook import decided, unit
 
 JOB = job_name(1)
 
@@ -81,3 +84,11 @@ def test_of_several_reports_the_newest_step_counts() -> None:
 
 def test_a_job_that_is_not_known_is_refused() -> None:
     assert _refusal(Picture(), _report()) == "checkpoint.job_unknown"
+
+
+async def test_a_job_that_was_rejected_is_forgotten() -> None:
+    log, picture = MemoryLog(VirtualClock()), Picture()
+    await log.append(decided(unit(said.submitted(JOB)), unit(said.rejected(JOB, 0))))
+    for recorded in await log.read(0, 10):
+        picture.apply(recorded)
+    assert picture.entries == {}
