@@ -158,18 +158,19 @@ def _signal(number: int) -> str:
 def _again(picture: Picture, one: Job, *, counted: bool, why: str) -> Unit:
     """Go on with a next attempt, from the newest committed checkpoint.
 
-    The places are kept where all their nodes are ready; the unit guards those nodes, so that
-    "ready" is still true at its own position.
+    The places are kept where all their nodes are ready; the unit guards those nodes and the
+    checkpoints, so that "ready" and "newest" are still true at its own position: resumed from an
+    older one, the next attempt would save steps that are refused as not newer.
     """
     newest = picture.world.checkpoints.get(one.id)
     step = newest.step if newest is not None else None
     held = one.placement
     preempted = one.ended is not None and one.ended.outcome is Outcome.PREEMPTED
     keep: Keep = KeepNone()
-    guards: tuple[str, ...] = ()
+    guards = [job.checkpoint_stream(one.id)]
     if held is not None and not preempted and _all_ready(picture, one):
         keep = KeepAll()
-        guards = tuple(node.stream(number) for number in nodes_of(held))
+        guards += [node.stream(number) for number in nodes_of(held)]
     progressed = step is not None and (one.best_step is None or step > one.best_step)
     body = JobRestarting(
         job=one.id,
@@ -181,7 +182,7 @@ def _again(picture: Picture, one: Job, *, counted: bool, why: str) -> Unit:
         resume_folder=newest.folder if newest is not None else "",
         why=why,
     )
-    return _say(one, body, guards)
+    return _say(one, body, tuple(guards))
 
 
 def _all_ready(picture: Picture, one: Job) -> bool:

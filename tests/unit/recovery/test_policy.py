@@ -80,10 +80,10 @@ def test_a_failure_after_a_stop_request_ends_the_job_as_stopped() -> None:
     assert _tag(_say(_job(Outcome.FAILED, _first(), stop_requested=True))[0]) == "job.stopped"
 
 
-def test_a_failure_restarts_on_the_same_places_under_guard_of_their_nodes() -> None:
+def test_a_failure_restarts_on_the_same_places_under_guard_of_nodes_and_checkpoints() -> None:
     body, guards = _say(_job(Outcome.FAILED, _first()))
     assert (body.keep, body.counted, body.attempt) == (KeepAll(), True, 2)
-    assert guards == ("node-1",)
+    assert set(guards) == {"node-1", f"checkpoint-{JOB}"}
 
 
 def test_places_on_a_node_that_is_not_ready_are_not_kept() -> None:
