@@ -51,7 +51,7 @@ class Pure(Generic[P]):
         card: Card,
         picture: type[P],
         decide: Callable[[P, dt.datetime], Decision],
-        fold_version: int = 1,
+        fold_version: int = 2,
     ) -> None:
         self.name = card.name
         self.reads = card.reads

@@ -19,7 +19,7 @@ from ebbtide.contracts.events import (
 from ebbtide.contracts.events.job import JobEvent
 from ebbtide.contracts.events.node import NodeEvent
 from ebbtide.contracts.events.pool import PoolEvent
-from ebbtide.contracts.ids import JobId, NodeNumber, PoolName, QuotaName
+from ebbtide.contracts.ids import JobId, NodeName, NodeNumber, PoolName, QuotaName
 from ebbtide.model import job as jobs
 from ebbtide.model import node as nodes
 from ebbtide.model.job import Job
@@ -38,6 +38,7 @@ class World(msgspec.Struct, kw_only=True):
 
     jobs: dict[JobId, Job] = {}
     nodes: dict[NodeNumber, Node] = {}
+    numbers: dict[NodeName, NodeNumber] = {}
     pools: dict[PoolName, int] = {}
     quotas: dict[QuotaName, dict[str, int]] = {}
     quota_version: int = 0
@@ -73,6 +74,7 @@ class World(msgspec.Struct, kw_only=True):
     def _node(self, recorded: Recorded, event: NodeEvent) -> Node:
         node = nodes.evolve(self.nodes.get(event.node), recorded, event)
         self.nodes[event.node] = node
+        self.numbers[node.name] = node.number
         return node
 
     def _rest(self, recorded: Recorded, event: Event) -> None:
@@ -95,9 +97,10 @@ class World(msgspec.Struct, kw_only=True):
         else:
             self.jobs[job.id] = job
 
-    def node_named(self, name: str) -> Node | None:
-        """Find a node by its name."""
-        return next((node for node in self.nodes.values() if node.name == name), None)
+    def node_named(self, name: NodeName) -> Node | None:
+        """Find a node by its name; each report of an agent asks."""
+        number = self.numbers.get(name)
+        return None if number is None else self.nodes[number]
 
 
 def quota_stream(cell: str) -> str:

@@ -230,7 +230,7 @@ async def test_a_picture_that_broke_leaves_no_snapshot() -> None:
         await turning
     reading.cancel()
     await cycle.stop()
-    assert await log.load_snapshots(CARD.name, 1) == []
+    assert await log.load_snapshots(CARD.name, 2) == []
 
 
 async def test_a_bus_that_is_away_does_not_end_a_service_that_has_something_to_say_on_it() -> None:
@@ -287,7 +287,7 @@ async def test_a_long_log_is_folded_as_it_is_read_and_decided_on_only_at_its_end
 async def test_a_snapshot_of_what_a_log_that_was_put_back_has_forgotten_is_not_used() -> None:
     log = MemoryLog(VirtualClock())
     await _ask(log, "a")
-    ahead = Snapshot(epoch=1, position=50, fold_version=1, body=msgspec.msgpack.encode(Tally()))
+    ahead = Snapshot(epoch=1, position=50, fold_version=2, body=msgspec.msgpack.encode(Tally()))
     await log.save_snapshot(CARD.name, ahead)
     async with running(log):
         await _answers(log, 1)
