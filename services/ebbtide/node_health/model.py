@@ -1,5 +1,6 @@
 """Node health's picture: the nodes. What it has seen of their leases is kept beside it, by name."""
 
+from collections.abc import Iterable
 from typing import get_args
 
 import msgspec
@@ -43,11 +44,12 @@ class Sight(msgspec.Struct, kw_only=True):
     """What this process has seen since it can see.
 
     ``since_s`` is when it began to see without a gap: its start, or the last return of NATS, of
-    Postgres or of itself from a freeze. ``took`` are keys that it took away, with the revision of
-    that write.
+    Postgres or of itself from a freeze; ``met`` when it first looked for a node's lease. ``took``
+    are keys that it took away, with the revision of that write.
     """
 
     since_s: float = 0.0
+    met: dict[NodeName, float] = {}
     leases: dict[NodeName, Seen] = {}
     took: dict[NodeName, int] = {}
 
@@ -59,9 +61,13 @@ class Sight(msgspec.Struct, kw_only=True):
             if not seen.lease.taken:
                 self.took.pop(name, None)
 
+    def meet(self, names: Iterable[NodeName], now_s: float) -> None:
+        """Begin to look for the leases of nodes that have joined."""
+        for name in names:
+            self.met.setdefault(name, now_s)
+
     def silent_s(self, name: NodeName, now_s: float) -> float:
         """Give for how long the node's lease was not renewed, as far as this process can know."""
         seen = self.leases.get(name)
-        if seen is None or seen.lease.taken:
-            return now_s - self.since_s
-        return now_s - max(seen.at_s, self.since_s)
+        renewed_s = 0.0 if seen is None or seen.lease.taken else seen.at_s
+        return now_s - max(renewed_s, self.met.get(name, 0.0), self.since_s)

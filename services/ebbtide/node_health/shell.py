@@ -64,6 +64,7 @@ class NodeHealth(Pure[Picture]):
         if now_s - self._looked_s > self._limits.lease_s / GAP_OF_LEASE:
             self._begin(now_s)
         self._looked_s = now_s
+        self._sight.meet((one.name for one in self.picture.nodes.values()), now_s)
         verdicts = decide(self.picture, self._sight, self._limits, now_s, now)
         self._take = verdicts.take
         return verdicts.decision

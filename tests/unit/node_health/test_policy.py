@@ -92,3 +92,11 @@ def test_a_renewal_after_the_lease_was_taken_undoes_the_taking() -> None:
     sight = Sight(leases={N1: _seen(100)}, took={N1: 2})
     sight.see(N1, _seen(200, revision=3))
     assert sight.took == {}
+
+
+def test_a_node_that_has_just_joined_has_a_whole_lease_to_show_itself() -> None:
+    sight = Sight(since_s=0)
+    sight.meet([N1], 10_000)
+    assert _verdict("ready", sight, 10_040) == (None, False)
+    sight.meet([N1], 10_044)
+    assert _verdict("ready", sight, 10_044) == (NodeSuspected, False)
