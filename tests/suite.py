@@ -130,9 +130,11 @@ def run_stage(stage: Stage, options: Sequence[str]) -> Sum:
         return Sum()
     print(f"── {stage.name}: {' '.join(folders)}", flush=True)
     begun = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="ebbtide-suite-") as folder:
+    with tempfile.TemporaryDirectory(prefix="ebbtide-", ignore_cleanup_errors=True) as folder:
         report = Path(folder) / "report.xml"
+        # The folders of tests go with ours: a run leaves nothing behind.
         command = [sys.executable, "-m", "pytest", "--quiet", f"--junit-xml={report}", *options]
+        command.append(f"--basetemp={folder}/tests")
         if stage.parallel:
             command += ["-n", "auto"]
         code = run([*command, *folders], PATIENCE * stage.budget_s)
