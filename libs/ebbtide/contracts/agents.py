@@ -151,7 +151,10 @@ class Registered(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Lease(msgspec.Struct, frozen=True, kw_only=True):
-    """Value of a node's lease key. ``taken`` means node_health took it away."""
+    """Value of a node's lease key. ``taken`` means node_health took it away.
+
+    ``lease_ms`` is how long the agent counts on it, also when it was taken.
+    """
 
     node: NodeName
     boot: str

@@ -66,6 +66,11 @@ class Sight(msgspec.Struct, kw_only=True):
         for name in names:
             self.met.setdefault(name, now_s)
 
+    def lease_s(self, name: NodeName) -> float:
+        """Give how long the node's agent lets workers run unrenewed, as its own lease says."""
+        seen = self.leases.get(name)
+        return seen.lease.lease_ms / 1000 if seen is not None else 0.0
+
     def silent_s(self, name: NodeName, now_s: float) -> float:
         """Give for how long the node's lease was not renewed, as far as this process can know."""
         seen = self.leases.get(name)

@@ -20,7 +20,10 @@ from ebbtide.node_health.model import Picture, Sight
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """``lease_s`` is what agents are given; ``margin_s`` covers their timers and ours."""
+    """``lease_s`` is what agents are given; ``margin_s`` covers their timers and ours.
+
+    What an agent was really given stands in its lease: where that is longer, it counts.
+    """
 
     lease_s: float
     margin_s: float
@@ -32,6 +35,10 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
         Two renewals of a third each were missed.
         """
         return self.lease_s * 2 / 3 + self.margin_s / 2
+
+    def at_least(self, lease_s: float) -> "Limits":
+        """Give the limits of a node whose own lease may be longer."""
+        return self if lease_s <= self.lease_s else msgspec.structs.replace(self, lease_s=lease_s)
 
 
 class Verdicts(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,10 +59,11 @@ def decide(
     take: list[NodeName] = []
     for one in picture.nodes.values():
         silent_s = sight.silent_s(one.name, now_s)
-        event = _verdict(one, sight, limits, silent_s)
+        own = limits.at_least(sight.lease_s(one.name))
+        event = _verdict(one, sight, own, silent_s)
         if event is not None:
             units.append(_say(one, event))
-        if silent_s > limits.lease_s and one.name not in sight.took and one.reachability != "lost":
+        if silent_s > own.lease_s and one.name not in sight.took and one.reachability != "lost":
             take.append(one.name)
     again = now + dt.timedelta(seconds=limits.lease_s / 12)
     return Verdicts(decision=Decision(units=tuple(units), wake_at=again), take=tuple(take))

@@ -73,8 +73,15 @@ class NodeHealth(Pure[Picture]):
         """Take leases away; a write that was too late means that the node is alive after all."""
         for name in self._take:
             seen = self._sight.leases.get(name)
-            lease = Lease(node=name, boot="", holder=CARD.name, count=0, lease_ms=0, taken=True)
             revision = seen.revision if seen is not None else 0
+            lease = Lease(
+                node=name,
+                boot="",
+                holder=CARD.name,
+                count=0,
+                lease_ms=seen.lease.lease_ms if seen is not None else 0,
+                taken=True,
+            )
             try:
                 self._sight.took[name] = await self._bus.kv_put(
                     self._bucket, name, msgspec.json.encode(lease), revision

@@ -30,8 +30,8 @@ def _picture(reachability: Reachability) -> Picture:
     return Picture(nodes={node.number: node})
 
 
-def _seen(at_s: float, *, revision: int = 1, taken: bool = False) -> Seen:
-    lease = Lease(node=N1, boot="", holder="", count=0, lease_ms=0, taken=taken)
+def _seen(at_s: float, *, revision: int = 1, taken: bool = False, lease_ms: int = 0) -> Seen:
+    lease = Lease(node=N1, boot="", holder="", count=0, lease_ms=lease_ms, taken=taken)
     return Seen(revision=revision, lease=lease, at_s=at_s)
 
 
@@ -100,3 +100,17 @@ def test_a_node_that_has_just_joined_has_a_whole_lease_to_show_itself() -> None:
     assert _verdict("ready", sight, 10_040) == (None, False)
     sight.meet([N1], 10_044)
     assert _verdict("ready", sight, 10_044) == (NodeSuspected, False)
+
+
+@pytest.mark.parametrize("taken", [False, True])
+def test_a_lease_that_its_agent_counts_on_for_longer_is_waited_for(taken: bool) -> None:
+    seen = _seen(0, lease_ms=600_000, taken=taken)
+    sight = Sight(leases={N1: seen}, took={N1: 2})
+    assert _verdict("suspect", sight, 606)[0] is None
+    assert _verdict("suspect", sight, 607)[0] is NodeLost
+
+
+def test_a_lease_is_not_taken_while_its_agent_may_count_on_it() -> None:
+    sight = Sight(leases={N1: _seen(0, lease_ms=600_000)})
+    assert _verdict("suspect", sight, 599) == (None, False)
+    assert _verdict("suspect", sight, 601) == (None, True)
