@@ -33,6 +33,7 @@ class NatsBus:
         self._link = link
         self._narrow = narrow
         self._jetstream = JetStream(link, replicas)
+        self._made: set[str] = set()
 
     @classmethod
     async def connect(  # noqa: PLR0913 - all but the first two are keywords with defaults
@@ -96,8 +97,9 @@ class NatsBus:
         return listening
 
     async def ensure_bucket(self, bucket: str) -> None:
-        """Make the bucket (history 1) if it is not there."""
+        """Make the bucket (history 1) if it is not there, now and whenever it is found lost."""
         await self._jetstream.ensure_bucket(bucket)
+        self._made.add(bucket)
 
     async def kv_get(self, bucket: str, key: str) -> Entry | None:
         """Read the newest value of a key, from the leader unless this connection is narrow."""
@@ -106,13 +108,21 @@ class NatsBus:
         try:
             kept = await self._jetstream.last(stream_of(bucket), kv(bucket, key))
         except NotFound as error:
-            raise Unavailable(f"there is no bucket {bucket} yet") from error
+            if bucket not in self._made:
+                raise Unavailable(f"there is no bucket {bucket} yet") from error
+            await self._jetstream.ensure_bucket(bucket)
+            return None
         return None if kept is None else Entry(key, kept.data, kept.sequence)
 
     async def kv_put(self, bucket: str, key: str, value: bytes, revision: int) -> int:
         """Write if the key's newest revision is ``revision``; give the new revision."""
         guard = {EXPECTED_LAST_ON_SUBJECT: str(revision)}
-        return await self._jetstream.store(kv(bucket, key), value, guard)
+        try:
+            return await self._jetstream.store(kv(bucket, key), value, guard)
+        except Unavailable:
+            if bucket in self._made:
+                await self._jetstream.ensure_bucket(bucket)  # nobody answers for a lost one
+            raise
 
     async def kv_watch(self, bucket: str, key: str, watcher: Watcher) -> Subscription:
         """Have ``watcher`` awaited with present values, then with each change in order.
@@ -171,12 +181,18 @@ class NatsBus:
 
     async def _watch_all(self, bucket: str, watcher: Watcher) -> Subscription:
         """Follow a bucket from its start: with history 1 every newest value, then the changes."""
-        prefix = len(kv(bucket, ""))
+        prefix, stream = len(kv(bucket, "")), stream_of(bucket)
 
         async def hand(message: Message) -> None:
             await watcher(Entry(message.subject[prefix:], message.data, message.sequence))
 
-        return await self.follow(stream_of(bucket), 0, hand)
+        async def make_anew() -> None:
+            if bucket in self._made:
+                await self._jetstream.ensure_bucket(bucket)
+
+        ordered = Ordered(self._link, self._jetstream, stream, 0, hand, make_anew)
+        await ordered.begin()
+        return ordered
 
 
 def _guards(messages: Sequence[Outgoing]) -> list[dict[str, str]]:

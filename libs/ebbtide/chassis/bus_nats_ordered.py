@@ -40,13 +40,20 @@ class Ordered:
     """Hands every message after ``after`` to ``handler``; all of a stream that was made anew."""
 
     def __init__(
-        self, link: Link, jetstream: JetStream, stream: str, after: int, handler: Handle
+        self,
+        link: Link,
+        jetstream: JetStream,
+        stream: str,
+        after: int,
+        handler: Handle,
+        on_lost: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self._link = link
         self._jetstream = jetstream
         self._stream = stream
         self._after = after
         self._handler = handler
+        self._on_lost = on_lost
         self._feed: Feed[tuple[_Life, Msg]] = Feed(self._take, stream)
         self._life: _Life | None = None
         self._created = ""
@@ -91,7 +98,7 @@ class Ordered:
                 continue
             await self._link.up()
             try:
-                await self._make()
+                await self._make_or_repair()
             except EbbtideError:
                 await asyncio.sleep(delay_s)
                 delay_s = min(delay_s * 2, RETRY_MAX_S)
@@ -105,6 +112,15 @@ class Ordered:
             now = asyncio.get_running_loop().time()
             if self._life is None or now - self._life.heard_at >= SILENCE_S:
                 self._broken.set()
+
+    async def _make_or_repair(self) -> None:
+        try:
+            await self._make()
+        except NotFound:
+            if self._on_lost is None:
+                raise
+            await self._on_lost()
+            await self._make()
 
     async def _make(self) -> None:
         """Make a consumer behind the last message handed over, and forget the one before."""

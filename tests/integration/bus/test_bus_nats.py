@@ -10,7 +10,7 @@ import pytest
 from ebbtide.chassis.bus import Entry, Message, Outgoing
 from ebbtide.chassis.bus_nats import NatsBus
 from ebbtide.chassis.bus_nats_link import MAX_UNSENT, Door
-from ebbtide.contracts.errors import Malformed, Unavailable
+from ebbtide.contracts.errors import Conflict, Malformed, Unavailable
 from ebbtide.contracts.subjects import events, events_stream
 from ebbtide.testing.servers import NatsServer
 from ebbtide.testing.waiting import wait_until
@@ -119,6 +119,48 @@ async def test_a_narrow_connection_reads_what_a_wide_one_wrote(
     revision = await bus.kv_put(f"b_{cell}", "n1", b"a", 0)
     assert await narrow.kv_get(f"b_{cell}", "n1") == Entry("n1", b"a", revision)
     await narrow.close()
+
+
+async def test_a_lost_bucket_is_made_anew_by_who_made_it(
+    nats_url: str, bus: NatsBus, cell: str
+) -> None:
+    bucket, seen = f"b_{cell}", Seen()
+    await bus.ensure_bucket(bucket)
+    held = await bus.kv_put(bucket, "n1", b"old", 0)
+    await bus.kv_watch(bucket, ">", seen)
+    other = await NatsBus.connect(nats_url, "other")
+    await bus.delete_stream(f"KV_{bucket}")
+    with pytest.raises(Unavailable):
+        await other.kv_put(bucket, "n1", b"new", held)
+    with pytest.raises(Unavailable):
+        await bus.kv_put(bucket, "n1", b"new", held)
+    with pytest.raises(Conflict):
+        await other.kv_put(bucket, "n1", b"new", held)
+    await other.kv_put(bucket, "n1", b"new", 0)
+    await wait_until(lambda: b"new" in seen.values(), "the watcher sees it", timeout_s=15)
+    await bus.delete_stream(f"KV_{bucket}")
+    assert await bus.kv_get(bucket, "n1") is None
+    await other.close()
+
+
+async def test_whoever_follows_a_lost_bucket_that_it_made_makes_it_anew(
+    nats_url: str, bus: NatsBus, cell: str
+) -> None:
+    bucket, seen = f"b_{cell}", Seen()
+    await bus.ensure_bucket(bucket)
+    await bus.kv_watch(bucket, ">", seen)
+    other = await NatsBus.connect(nats_url, "other")
+    await bus.delete_stream(f"KV_{bucket}")
+
+    async def stands() -> bool:
+        try:
+            return await other.kv_put(bucket, "n1", b"new", 0) > 0
+        except Unavailable:
+            return False
+
+    await wait_until(stands, "a write stands", timeout_s=15)
+    await wait_until(lambda: seen.values() == [b"new"], "the watcher sees it", timeout_s=15)
+    await other.close()
 
 
 @pytest.mark.parametrize("key", ["n1", ">"])
