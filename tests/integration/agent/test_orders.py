@@ -40,6 +40,15 @@ async def test_a_worker_that_does_not_listen_is_killed_after_its_grace(rig: Rig)
     assert (report.cause, report.status, report.ordered) == (EndCause.SIGNALLED, 9, True)
 
 
+async def test_a_worker_that_froze_its_sitter_is_ended_all_the_same(rig: Rig) -> None:
+    one = shell("kill -STOP $PPID; echo up; sleep 600")
+    await rig.fleet.desire(one)
+    await wait_until(lambda: rig.has_line("up"), "the sitter is frozen")
+    await rig.fleet.desire(to_end(one))
+    report = await rig.fleet.ended()
+    assert (report.cause, report.status, report.ordered) == (EndCause.SIGNALLED, 15, True)
+
+
 async def test_what_left_the_group_is_killed_too(rig: Rig) -> None:
     one = shell("setsid sh -c 'trap \"\" TERM; echo $$ > pid; exec sleep 600' & sleep 600")
     await rig.fleet.desire(one)

@@ -13,6 +13,7 @@ import signal
 import stat
 import time
 from pathlib import Path
+from signal import SIGCONT
 
 import msgspec
 
@@ -330,10 +331,11 @@ class Processes:
         if signal is Signal.TERMINATE:
             self._lives.note_order(run.slot, at)
         if run.runs:
-            if run.sitter is not None:
-                run.sitter.signal(_NUMBERS[signal])
-            else:
-                send(run.pidfd, _NUMBERS[signal])
+            for number in (_NUMBERS[signal], SIGCONT):  # a worker may have frozen its sitter
+                if run.sitter is not None:
+                    run.sitter.signal(number)
+                else:
+                    send(run.pidfd, number)
             return
         run.wanted = signal
         if run.plan and self._lives.bury(run.slot, EndCause.NOT_STARTED, at, "ended first"):
