@@ -6,7 +6,7 @@ so that nobody's mistake can fail another's append. Nothing here touches a datab
 
 import datetime as dt
 from collections.abc import Callable, Iterator
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -94,6 +94,37 @@ def _refuse_after_close(service: str, entries: list[Entry]) -> None:
             raise InvariantBroken(f"{service} says more on {entry.append.stream} after closing it")
         if entry.append.closes:
             closed.add(entry.append.stream)
+
+
+class Stamp(NamedTuple):
+    """What the log adds to an event when it records it."""
+
+    epoch: int
+    position: int
+    version: int
+    event_id: str
+    at: dt.datetime
+
+
+def recorded(decided: Decided, append: Append, stamp: Stamp) -> Recorded:
+    """Give an event as the log holds it."""
+    return Recorded(
+        epoch=stamp.epoch,
+        position=stamp.position,
+        stream=append.stream,
+        version=stamp.version,
+        event_id=stamp.event_id,
+        at=stamp.at,
+        workspace=append.workspace,
+        actor=append.actor,
+        cause=append.cause,
+        service=decided.service,
+        read_to=decided.read_to.number,
+        decided_at=decided.decided_at,
+        rules=decided.rules,
+        trace=append.trace,
+        body=append.body,
+    )
 
 
 def is_foreign(read_to: Position, head: Position) -> bool:

@@ -15,7 +15,7 @@ from uuid_utils import uuid7
 
 from ebbtide.contracts.envelope import Appended, Position, Recorded
 from ebbtide.contracts.errors import Conflict, StaleEpoch
-from ebbtide.eventlog.entries import Entry
+from ebbtide.eventlog.entries import Entry, Stamp, recorded
 from ebbtide.eventlog.log import Decided
 
 CALL_EVENTS_MAX = 1000
@@ -184,15 +184,15 @@ def settle(
 ) -> tuple[list[Appended | Conflict], list[Recorded]]:
     """Give each batch its answer or its refusal, and everything that was recorded, in order."""
     outcomes: list[Appended | Conflict] = []
-    recorded: list[Recorded] = []
+    taken: list[Recorded] = []
     unit = 0
     for number, batch in enumerate(batches):
         refusal = _refusal(batch.decided, verdict, number)
         count = len(batch.decided.units)
         dropped = tuple(n for n in range(count) if unit + n in verdict.dropped)
-        outcomes.append(refusal or _record(batch, dropped, verdict, recorded))
+        outcomes.append(refusal or _record(batch, dropped, verdict, taken))
         unit += count
-    return outcomes, recorded
+    return outcomes, taken
 
 
 def _refusal(decided: Decided, verdict: Verdict, number: int) -> Conflict | None:
@@ -206,19 +206,20 @@ def _refusal(decided: Decided, verdict: Verdict, number: int) -> Conflict | None
 
 
 def _record(
-    batch: Waiting, dropped: tuple[int, ...], verdict: Verdict, recorded: list[Recorded]
+    batch: Waiting, dropped: tuple[int, ...], verdict: Verdict, taken: list[Recorded]
 ) -> Appended:
-    """Add the events of the units that stand to ``recorded``."""
+    """Add the events of the units that stand to ``taken``."""
     decided, before = batch.decided, verdict.head.number
     positions: list[tuple[int, int] | None] = []
     pairs = iter(zip(batch.entries, batch.ids, strict=True))
     for number, unit in enumerate(decided.units):
-        first = before + len(recorded) + 1
+        first = before + len(taken) + 1
         for _ in unit.appends:
             entry, event_id = next(pairs)
             if number not in dropped:
-                recorded.append(_recorded(decided, entry, event_id, verdict, len(recorded)))
-        positions.append(None if number in dropped else (first, before + len(recorded)))
+                stamp = _stamp(verdict, event_id, len(taken))
+                taken.append(recorded(decided, entry.append, stamp))
+        positions.append(None if number in dropped else (first, before + len(taken)))
     return Appended(
         positions=tuple(positions),
         dropped=dropped,
@@ -227,24 +228,7 @@ def _record(
     )
 
 
-def _recorded(
-    decided: Decided, entry: Entry, event_id: str, verdict: Verdict, index: int
-) -> Recorded:
-    append = entry.append
-    return Recorded(
-        epoch=verdict.head.epoch,
-        position=verdict.head.number + index + 1,
-        stream=append.stream,
-        version=verdict.versions[index],
-        event_id=event_id,
-        at=verdict.stamp,
-        workspace=append.workspace,
-        actor=append.actor,
-        cause=append.cause,
-        service=decided.service,
-        read_to=decided.read_to.number,
-        decided_at=decided.decided_at,
-        rules=decided.rules,
-        trace=append.trace,
-        body=append.body,
-    )
+def _stamp(verdict: Verdict, event_id: str, index: int) -> Stamp:
+    head = verdict.head
+    position, version = head.number + index + 1, verdict.versions[index]
+    return Stamp(head.epoch, position, version, event_id, verdict.stamp)

@@ -12,7 +12,7 @@ import msgspec
 
 from ebbtide.contracts.envelope import Append, Appended, Position, Recorded, Unit
 from ebbtide.contracts.errors import Conflict, StaleEpoch
-from ebbtide.eventlog.entries import OnCommit, Stamps, entries_of, is_foreign
+from ebbtide.eventlog.entries import OnCommit, Stamp, Stamps, entries_of, is_foreign, recorded
 from ebbtide.eventlog.log import Checkpoint, Decided, Snapshot
 
 SNAPSHOTS_KEPT = 2
@@ -91,29 +91,12 @@ class MemoryLog:
             stream.version += 1
             stream.last_position = len(self._events) + 1
             stream.closed = append.closes
-            self._events.append(self._recorded(decided, append, stream, at))
+            self._events.append(recorded(decided, append, self._stamped(stream, at)))
         return first, len(self._events)
 
-    def _recorded(
-        self, decided: Decided, append: Append, stream: _Stream, at: dt.datetime
-    ) -> Recorded:
-        return Recorded(
-            epoch=self._epoch,
-            position=stream.last_position,
-            stream=append.stream,
-            version=stream.version,
-            event_id=f"{self._epoch:08x}-0000-7000-8000-{stream.last_position:012x}",
-            at=at,
-            workspace=append.workspace,
-            actor=append.actor,
-            cause=append.cause,
-            service=decided.service,
-            read_to=decided.read_to.number,
-            decided_at=decided.decided_at,
-            rules=decided.rules,
-            trace=append.trace,
-            body=append.body,
-        )
+    def _stamped(self, stream: _Stream, at: dt.datetime) -> Stamp:
+        event_id = f"{self._epoch:08x}-0000-7000-8000-{stream.last_position:012x}"
+        return Stamp(self._epoch, stream.last_position, stream.version, event_id, at)
 
     def _advance(self, decided: Decided) -> int:
         if decided.revision is None:
