@@ -24,6 +24,7 @@ from ebbtide.contracts.events import (
     QuotaChanged,
     WorkerEnded,
     WorkerStarted,
+    job_of,
     tag_of,
 )
 from ebbtide.contracts.ids import JobId, NodeNumber
@@ -141,7 +142,8 @@ class Checks:
     def _attempts(self, recorded: Recorded) -> None:
         """Attempts are numbered without gaps, and words about one name the present one."""
         event = recorded.body
-        job = self._world.jobs.get(getattr(event, "job", JobId("")))
+        name = job_of(event)
+        job = self._world.jobs.get(name) if name is not None else None
         if job is None:
             return
         if isinstance(event, JobPlaced | JobRestarting):

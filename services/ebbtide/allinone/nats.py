@@ -88,11 +88,6 @@ class Nats:
         """Address with the services' credentials; must not be printed."""
         return f"nats://{SERVICES}:{quote(self.password, safe='')}@127.0.0.1:{self.port}"
 
-    @property
-    def open_url(self) -> str:
-        """Address without credentials, for agents that bring their own token."""
-        return f"nats://127.0.0.1:{self.port}"
-
     def child(self, environ: Mapping[str, str], log: Path) -> Child:
         """Write the configuration and say how to start the server."""
         self.folder.mkdir(mode=0o700, exist_ok=True)

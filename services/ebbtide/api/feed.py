@@ -12,6 +12,7 @@ from contextlib import contextmanager
 
 from ebbtide.contracts.envelope import Recorded
 from ebbtide.contracts.errors import Unavailable
+from ebbtide.contracts.events import job_of
 from ebbtide.contracts.ids import JobId
 
 WAITERS_MAX = 8192
@@ -20,11 +21,6 @@ FOLLOWERS_MAX = 512
 """Event streams that may be open at once."""
 BACKLOG_MAX = 10_000
 """Events kept for one follower; one that is further behind is cut off and reads the log again."""
-
-
-def job_of(recorded: Recorded) -> JobId | None:
-    """Give the job that an event speaks of, if it speaks of one."""
-    return getattr(recorded.body, "job", None)
 
 
 class Follower:
@@ -79,7 +75,7 @@ class Feed:
 
     def publish(self, recorded: Recorded) -> None:
         """Hand an event to its job's followers and those of everything; wake its waiters."""
-        job = job_of(recorded)
+        job = job_of(recorded.body)
         if self._following:
             for key in {job, None}:
                 for follower in self._followers.get(key, ()):

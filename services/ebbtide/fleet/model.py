@@ -7,7 +7,7 @@ What agents have said and the log does not hold yet is not in the picture: it is
 import msgspec
 
 from ebbtide.contracts.envelope import Recorded
-from ebbtide.contracts.events import WorkerEnded, WorkerStarted
+from ebbtide.contracts.events import WorkerEnded, WorkerStarted, job_of
 from ebbtide.contracts.ids import JobId, NodeNumber
 from ebbtide.model.job import Job
 from ebbtide.model.job_places import nodes_of
@@ -46,7 +46,7 @@ class Picture(msgspec.Struct, kw_only=True):
         if isinstance(event, WorkerStarted | WorkerEnded):
             self._worker(recorded, event)
             return
-        job_id = getattr(event, "job", None)
+        job_id = job_of(event)
         before = self.world.jobs.get(job_id) if job_id is not None else None
         seen = self.world.apply(recorded)
         if isinstance(seen, Job):

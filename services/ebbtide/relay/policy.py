@@ -8,7 +8,6 @@ before.
 import msgspec
 
 from ebbtide.contracts.envelope import Position, Recorded
-from ebbtide.contracts.ids import JobId
 
 
 class Mark(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,8 +50,3 @@ def _same(newest: Mark, row: Recorded) -> bool:
         row.epoch,
         row.event_id,
     )
-
-
-def job_of(recorded: Recorded) -> JobId | None:
-    """Give the job that an event speaks of, if it speaks of one."""
-    return getattr(recorded.body, "job", None)

@@ -17,10 +17,10 @@ from ebbtide.chassis.context import Context, Part
 from ebbtide.contracts import subjects
 from ebbtide.contracts.envelope import Recorded
 from ebbtide.contracts.errors import Conflict, NotFound, Unavailable
-from ebbtide.contracts.events import tag_of
+from ebbtide.contracts.events import job_of, tag_of
 from ebbtide.eventlog import wire
 from ebbtide.relay import CARD
-from ebbtide.relay.policy import GoOn, MakeAnew, Mark, decide, job_of
+from ebbtide.relay.policy import GoOn, MakeAnew, Mark, decide
 
 BATCH_EVENTS = 500
 BATCH_BYTES = 2**20
@@ -165,7 +165,7 @@ class Relay:
             subjects.HEADER_EPOCH: str(recorded.epoch),
             subjects.HEADER_EVENT: recorded.event_id,
         }
-        if job := job_of(recorded):
+        if job := job_of(recorded.body):
             headers[subjects.HEADER_JOB] = job
         subject = subjects.event(self._cell, recorded.workspace, tag_of(recorded.body))
         return Outgoing(subject, wire.encode(recorded), headers, recorded.position)

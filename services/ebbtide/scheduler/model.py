@@ -5,7 +5,7 @@ from bisect import bisect_left, insort
 import msgspec
 
 from ebbtide.contracts.envelope import Recorded
-from ebbtide.contracts.events import GangPlaced
+from ebbtide.contracts.events import GangPlaced, job_of
 from ebbtide.contracts.ids import JobId, NodeNumber, QuotaName
 from ebbtide.model import fit
 from ebbtide.model.fit import Free
@@ -33,8 +33,7 @@ class Picture(msgspec.Struct, kw_only=True):
 
     def apply(self, recorded: Recorded) -> None:
         """Fold one event."""
-        event = recorded.body
-        before = self._held(event)
+        before = self._held(job_of(recorded.body))
         seen = self.world.apply(recorded)
         if isinstance(seen, Job):
             self._queue(seen)
@@ -43,8 +42,8 @@ class Picture(msgspec.Struct, kw_only=True):
         elif isinstance(seen, Node):
             self._measure(seen)
 
-    def _held(self, event: object) -> GangPlaced | None:
-        job = self.world.jobs.get(getattr(event, "job", JobId("")))
+    def _held(self, name: JobId | None) -> GangPlaced | None:
+        job = self.world.jobs.get(name) if name is not None else None
         return job.placement if job is not None else None
 
     def _queue(self, job: Job) -> None:

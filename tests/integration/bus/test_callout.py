@@ -8,6 +8,7 @@ from structlog.testing import capture_logs
 
 from ebbtide.allinone.nats import Callout as Issuer
 from ebbtide.allinone.nats import make_issuer
+from ebbtide.allinone.plan import without_credentials
 from ebbtide.api.callout import Callout, Grant
 from ebbtide.chassis.bus import Entry, Message
 from ebbtide.chassis.bus_nats import NatsBus
@@ -60,7 +61,7 @@ class Platform:
     ) -> NatsBus:
         """Connect as the agent of ``node`` does."""
         bus = await NatsBus.connect(
-            self.server.nats.open_url,
+            without_credentials(self.server.nats.url),
             f"agent-{node}",
             user=user or node,
             password=token,

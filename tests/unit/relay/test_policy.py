@@ -1,10 +1,9 @@
-import msgspec
 import pytest
 
 from ebbtide.contracts.envelope import Position, Recorded
-from ebbtide.contracts.events import NodeFenced
+from ebbtide.contracts.events import NodeFenced, job_of
 from ebbtide.contracts.ids import NodeNumber
-from ebbtide.relay.policy import GoOn, MakeAnew, Mark, decide, job_of
+from ebbtide.relay.policy import GoOn, MakeAnew, Mark, decide
 from ebbtide.testing.builders import START
 from ebbtide.testing.logbook import say
 
@@ -67,9 +66,9 @@ def test_a_foreign_message_needs_no_new_epoch() -> None:
 
 
 def test_an_event_of_a_job_names_it() -> None:
-    assert job_of(row(1)) == "j"
+    assert job_of(row(1).body) == "j"
 
 
 def test_an_event_of_no_job_names_none() -> None:
     fenced = NodeFenced(node=NodeNumber(1), why="a person says so")
-    assert job_of(msgspec.structs.replace(row(1), body=fenced)) is None
+    assert job_of(fenced) is None

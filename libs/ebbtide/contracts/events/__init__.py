@@ -33,6 +33,7 @@ from ebbtide.contracts.events.pool import GangPlaced, GangReleased, Place, PoolE
 from ebbtide.contracts.events.quota import QuotaChanged, QuotaEvent
 from ebbtide.contracts.events.token import TokenCreated, TokenEvent, TokenKind, TokenRevoked
 from ebbtide.contracts.events.worker import WorkerEnded, WorkerEvent, WorkerStarted
+from ebbtide.contracts.ids import JobId
 
 Event = JobEvent | WorkerEvent | PoolEvent | NodeEvent | QuotaEvent | CheckpointEvent | TokenEvent
 
@@ -40,6 +41,12 @@ Event = JobEvent | WorkerEvent | PoolEvent | NodeEvent | QuotaEvent | Checkpoint
 def tag_of(event: type[msgspec.Struct] | msgspec.Struct) -> str:
     """Give the tag under which an event is stored: ``job.submitted``."""
     return str(event.__struct_config__.tag)
+
+
+def job_of(event: msgspec.Struct) -> JobId | None:
+    """Give the job that an event speaks of, if it speaks of one."""
+    job: JobId | None = getattr(event, "job", None)
+    return job
 
 
 EVENT_TYPES: dict[str, type[msgspec.Struct]] = {tag_of(kind): kind for kind in get_args(Event)}
@@ -82,5 +89,6 @@ __all__ = [
     "WorkerEnded",
     "WorkerEvent",
     "WorkerStarted",
+    "job_of",
     "tag_of",
 ]
