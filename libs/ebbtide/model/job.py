@@ -33,7 +33,7 @@ from ebbtide.contracts.events import (
 from ebbtide.contracts.events.job import JobEvent
 from ebbtide.contracts.ids import JobId, Workspace
 from ebbtide.contracts.job_spec import JobSpec
-from ebbtide.contracts.outcomes import KeepAll, StopReason
+from ebbtide.contracts.outcomes import KeepAll, Outcome, StopReason
 
 Stage = Literal["submitted", "waiting", "placed", "ended", "final"]
 
@@ -43,7 +43,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
 
     ``placement`` is what the job holds now, whatever its stage; ``placed_at`` (in ``placed_epoch``)
     is the position at which the present attempt got its places; ``not_before`` is when the present
-    attempt may start (back-off). ``final`` is the tag of the event that ended the job.
+    attempt may start (back-off). ``losses`` counts the last attempts in a row whose end nobody saw
+    and that made no progress. ``final`` is the tag of the event that ended the job.
     """
 
     id: JobId
@@ -64,6 +65,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     ended: AttemptEnded | None = None
     ended_at: dt.datetime | None = None
     restarts: int = 0
+    losses: int = 0
     resume_step: int | None = None
     resume_folder: str = ""
     best_step: int | None = None
@@ -166,6 +168,7 @@ def _restart(job: Job, recorded: Recorded, event: JobRestarting) -> Job:
     counted = msgspec.structs.replace(
         job,
         restarts=job.restarts + event.counted,
+        losses=_losses(job, event),
         not_before=recorded.at + dt.timedelta(milliseconds=event.backoff_ms),
         best_step=event.resume_step,
     )
@@ -178,6 +181,13 @@ def _restart(job: Job, recorded: Recorded, event: JobRestarting) -> Job:
         running=False,
         attempt_stop=None,
     )
+
+
+def _losses(job: Job, event: JobRestarting) -> int:
+    if job.ended is None or job.ended.outcome is not Outcome.LOST:
+        return 0
+    progressed = event.resume_step != job.best_step
+    return 1 if progressed else job.losses + 1
 
 
 def hold(job: Job, event: GangPlaced | GangReleased) -> Job:

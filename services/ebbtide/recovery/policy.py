@@ -1,7 +1,7 @@
 """Verdicts: what follows from a failure, a stop, or the end of an attempt.
 
-Every rule reads the newest attempt only. A job's budget (``max_restarts``) is used by failures of
-its own; lost nodes and cut-offs never use it.
+A job's budget (``max_restarts``) is used by failures of its own; lost nodes and cut-offs never use
+it. Workers whose end nobody saw on nodes that stood are forgiven a few times in a row.
 """
 
 import datetime as dt
@@ -33,6 +33,8 @@ from ebbtide.recovery.model import Picture
 
 BACKOFF_MAX_S = 60
 BATCH = 256
+LOSSES_FREE = 3
+"""Attempts in a row without progress that may be lost on nodes that stood before that counts."""
 FATAL_EXITS = {
     2: "bad usage",
     64: "bad usage",
@@ -92,6 +94,8 @@ def _verdict(picture: Picture, one: Job) -> Unit:
             return _say(one, JobSucceeded(job=one.id))
         case _ if one.stop_requested or ended.outcome is Outcome.STOPPED:
             return _say(one, JobStopped(job=one.id))
+        case Outcome.LOST if _is_of_its_own_doing(picture, one):
+            return _failed(picture, one, ended.first)
         case Outcome.PREEMPTED | Outcome.CUT_OFF | Outcome.LOST:
             return _again(picture, one, counted=False, why=ended.outcome.value)
         case Outcome.TIME_LIMIT:
@@ -100,6 +104,17 @@ def _verdict(picture: Picture, one: Job) -> Unit:
             )
         case Outcome.REFUSED | Outcome.FAILED:
             return _failed(picture, one, ended.first)
+
+
+def _is_of_its_own_doing(picture: Picture, one: Job) -> bool:
+    """Say whether a job keeps being lost on nodes that stood: nobody else would do that so often.
+
+    Without this, a program that kills its sitter or its agent would be started again for ever.
+    """
+    if one.placement is None or one.losses < LOSSES_FREE:
+        return False
+    nodes = [picture.world.nodes[number] for number in nodes_of(one.placement)]
+    return all(max(node.lost_at, node.fenced_at) <= one.placed_at for node in nodes)
 
 
 def _failed(picture: Picture, one: Job, first: FirstFailure | None) -> Unit:

@@ -5,10 +5,17 @@ from typing import Any
 import msgspec
 import pytest
 
-from ebbtide.contracts.events import AttemptEnded, FirstFailure, GangPlaced, Place
+from ebbtide.contracts.envelope import Recorded
+from ebbtide.contracts.events import (
+    AttemptEnded,
+    FirstFailure,
+    GangPlaced,
+    JobRestarting,
+    Place,
+)
 from ebbtide.contracts.ids import NodeName, NodeNumber, PoolName, QuotaName, placement_id
 from ebbtide.contracts.outcomes import EndCause, KeepAll, KeepNone, Outcome
-from ebbtide.model.job import Job
+from ebbtide.model.job import Job, evolve, stream
 from ebbtide.model.node import Node, Reachability
 from ebbtide.model.world import World
 from ebbtide.recovery.model import Picture
@@ -95,6 +102,58 @@ def test_places_on_a_node_that_is_not_ready_are_not_kept() -> None:
 def test_what_is_not_the_jobs_fault_uses_no_budget(outcome: Outcome) -> None:
     body, _ = _say(_job(outcome, restarts=3))
     assert (_tag(body), body.counted, body.backoff_ms) == ("job.restarting", False, 0)
+
+
+LOST = _first(EndCause.LOST, None)
+
+
+def test_losses_in_a_row_on_nodes_that_stood_use_the_budget_at_last() -> None:
+    said = [_say(_job(Outcome.LOST, LOST, losses=count))[0].counted for count in range(4)]
+    assert said == [False, False, False, True]
+
+
+def test_a_job_that_always_ends_unseen_fails_when_its_budget_is_used() -> None:
+    body, _ = _say(_job(Outcome.LOST, LOST, losses=6, restarts=3))
+    assert _tag(body) == "job.failed"
+    assert (
+        body.detail == "worker 1 on n1 was lost: nobody saw how it ended; all 3 restarts are used"
+    )
+
+
+def test_losses_with_their_node_never_use_the_budget() -> None:
+    world = World(jobs={}, nodes={N1: msgspec.structs.replace(_node("ready"), lost_at=9)})
+    job = _job(Outcome.LOST, LOST, losses=50, restarts=3, placed_at=8)
+    world.jobs[JOB] = job
+    body = decide(Picture(world=world, due={JOB: None}), START).units[0].appends[0].body
+    assert (_tag(body), body.counted) == ("job.restarting", False)
+
+
+def test_losses_are_counted_in_a_row_and_anew_after_progress() -> None:
+    def after(job: Job, step: int | None) -> Job:
+        body = JobRestarting(job=JOB, attempt=2, keep=KeepNone(), counted=False, resume_step=step)
+        restarting = Recorded(
+            epoch=1,
+            position=9,
+            stream=stream(JOB),
+            version=6,
+            event_id="e",
+            at=START,
+            workspace=TEAM,
+            actor="",
+            cause="",
+            service="recovery",
+            read_to=8,
+            decided_at=START,
+            rules=1,
+            trace="",
+            body=body,
+        )
+        return evolve(job, restarting, body)
+
+    lost = _job(Outcome.LOST, LOST, losses=2, best_step=10)
+    assert after(lost, 10).losses == 3
+    assert after(lost, 20).losses == 1
+    assert after(_job(Outcome.FAILED, _first(), losses=2), None).losses == 0
 
 
 def test_a_preempted_gang_never_keeps_its_places() -> None:
