@@ -27,8 +27,9 @@ from ebbtide.fleet.model import Picture
 from ebbtide.model import job, node
 from ebbtide.model.job import Job
 
-BATCH = 256
-"""Jobs spoken of per cycle, so that one append stays small."""
+EVENTS = 2_000
+"""Events after which a cycle says no more: many large gangs may end while the log is away, and one
+append has 5 s. The next cycle goes on."""
 _BY_ORDER: dict[StopReason, Outcome] = {
     "stop_requested": Outcome.STOPPED,
     "preempted": Outcome.PREEMPTED,
@@ -39,11 +40,15 @@ _BY_ORDER: dict[StopReason, Outcome] = {
 def decide(picture: Picture, inbox: Inbox, now: dt.datetime) -> Decision:
     """Record new nodes, then per job what its workers did, whether it runs and whether it ended."""
     units = list(_joins(picture, inbox))
-    due = dict.fromkeys((*inbox.reports, *picture.shaken))
-    for job_id in list(due)[:BATCH]:
+    count = 0
+    for job_id in dict.fromkeys((*inbox.reports, *picture.shaken)):
         one = picture.world.jobs.get(job_id)
-        if one is not None and one.is_live:
-            units.extend(_about(picture, inbox, one))
+        said = _about(picture, inbox, one) if one is not None and one.is_live else None
+        if said is not None:
+            units.append(said)
+            count += len(said.appends)
+        if count >= EVENTS:
+            break
     later = [
         one.not_before
         for one in (picture.world.jobs[name] for name in picture.delayed)
@@ -84,7 +89,7 @@ def has_changed(known: node.Node, said: Registration) -> bool:
     return (known.address, known.boot, known.capacity) != (said.address, said.boot, said.capacity)
 
 
-def _about(picture: Picture, inbox: Inbox, one: Job) -> Iterator[Unit]:
+def _about(picture: Picture, inbox: Inbox, one: Job) -> Unit | None:
     workers = picture.workers[one.id]
     started, ended = dict(workers.started), dict(workers.ended)
     said: list[Event] = []
@@ -105,8 +110,7 @@ def _about(picture: Picture, inbox: Inbox, one: Job) -> Iterator[Unit]:
         life = AttemptRunning(job=one.id, attempt=one.attempt)
     if life is not None:
         appends.append(_append(one, job.stream(one.id), life, one.version))
-    if appends:
-        yield Unit(appends=tuple(appends))
+    return Unit(appends=tuple(appends)) if appends else None
 
 
 def _append(one: Job, stream: str, event: Event, expected: int) -> Append:

@@ -4,11 +4,15 @@ import msgspec
 import pytest
 
 from ebbtide.contracts.agents import Report, WorkerReport, WorkerState
-from ebbtide.contracts.events import WorkerEnded
+from ebbtide.contracts.events import GangPlaced, Place, WorkerEnded
+from ebbtide.contracts.ids import NodeNumber, PoolName, QuotaName, placement_id
 from ebbtide.contracts.outcomes import EndCause, Outcome
-from ebbtide.fleet.inbox import is_settled
-from ebbtide.fleet.policy import outcome
+from ebbtide.fleet.inbox import Inbox, is_settled
+from ebbtide.fleet.model import Picture, Workers
+from ebbtide.fleet.policy import decide, outcome
 from ebbtide.model.job import Job
+from ebbtide.model.node import Node
+from ebbtide.model.world import World
 from ebbtide.testing.builders import START, TEAM, job_name, registration, spec
 from ebbtide.testing.stage import Stage
 
@@ -132,3 +136,62 @@ async def test_an_attempt_that_the_log_is_past_is_ended_where_it_still_runs() ->
     ended = msgspec.structs.replace(old, state=WorkerState.ENDED)
     stage.inbox.take(stage._fleet, Report(node=node, boot="", workers=(ended,)))
     assert stage.inbox.stale[number] == {}
+
+
+def _placed(number: int, cut_off: str, workers: int = 1) -> Job:
+    job = job_name(number)
+    placement = GangPlaced(
+        job=job,
+        attempt=1,
+        placement=placement_id(job, 1),
+        pool=PoolName("default"),
+        quota=QuotaName("default"),
+        charge="in_quota",
+        places=(Place(NodeNumber(1)),) * workers,
+        total={},
+    )
+    return Job(
+        id=job,
+        workspace=TEAM,
+        spec=spec(workers=workers, when_cut_off=cut_off),
+        version=3,
+        submitted=number,
+        submitted_at=START,
+        stage="placed",
+        attempt=1,
+        placed_at=10,
+        placed_epoch=1,
+        placement=placement,
+    )
+
+
+def _after_a_loss(jobs: list[Job]) -> Picture:
+    said = registration("n1")
+    node = Node(
+        number=NodeNumber(1),
+        name=said.node,
+        pool=said.pool,
+        address=said.address,
+        boot=said.boot,
+        capacity=said.capacity,
+        version=2,
+        reachability="lost",
+        lost_at=20,
+    )
+    return Picture(
+        world=World(jobs={one.id: one for one in jobs}, nodes={node.number: node}),
+        workers={one.id: Workers(attempt=1) for one in jobs},
+        shaken={one.id: None for one in jobs},
+    )
+
+
+def test_jobs_that_wait_on_a_lost_node_keep_nobody_else_from_being_ended() -> None:
+    jobs = [*(_placed(number, "run") for number in range(1000)), _placed(1000, "stop")]
+    (unit,) = decide(_after_a_loss(jobs), Inbox(), START).units
+    assert unit.appends[0].body.job == job_name(1000)
+
+
+def test_a_cycle_says_no_more_than_one_append_can_take() -> None:
+    jobs = [_placed(number, "stop", workers=1000) for number in range(20)]
+    units = decide(_after_a_loss(jobs), Inbox(), START).units
+    assert [len(unit.appends) for unit in units] == [1001, 1001]
