@@ -173,7 +173,6 @@ class Fleet(Pure[Picture]):
         """Write the desired state of every due node that differs from what was written last."""
         if not self._is_current:
             return
-        now = self._clock.now()
         if self._clock.monotonic_s() - self._compared_s >= COMPARE_EVERY_S:
             self._compared_s = self._clock.monotonic_s()
             self._written.clear()
@@ -181,6 +180,8 @@ class Fleet(Pure[Picture]):
         while self._due:
             number = next(iter(self._due))
             del self._due[number]
+            # Asked per node: a back-off may have ended while another node was written.
+            now = self._clock.now()
             try:
                 await self._write(number, desired(self.picture, self._inbox, number, now))
             except BaseException:

@@ -1,24 +1,25 @@
 """What fleet writes to nodes: nothing before it is current, nothing older than what is there."""
 
 import datetime as dt
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import msgspec
 
-from ebbtide.chassis.bus import Bus
 from ebbtide.chassis.context import Context
 from ebbtide.contracts import subjects
 from ebbtide.contracts.envelope import Append
-from ebbtide.contracts.events import NodeJoined
-from ebbtide.contracts.ids import NodeNumber
+from ebbtide.contracts.events import GangPlaced, NodeJoined, Place
+from ebbtide.contracts.ids import NodeNumber, PoolName, QuotaName, placement_id
 from ebbtide.eventlog.memory import MemoryLog
 from ebbtide.eventlog.reader import Reader
 from ebbtide.fleet.desired import desired
 from ebbtide.fleet.inbox import Inbox, Stale
 from ebbtide.fleet.model import Picture
 from ebbtide.fleet.shell import Fleet
-from ebbtide.testing.builders import START, VirtualClock, job_name, registration
-from ebbtide.testing.bus import MemoryServer
+from ebbtide.model.job import Job
+from ebbtide.testing.builders import START, TEAM, VirtualClock, job_name, registration, spec
+from ebbtide.testing.bus import MemoryBus, MemoryServer
 from ebbtide.testing.logbook import decided, unit
 
 KEY = (1, job_name(1), 1)
@@ -26,20 +27,37 @@ STALE = Stale(key=KEY, round=1)
 BUCKET = subjects.desired_bucket("main")
 
 
-async def _fleet() -> tuple[Fleet, Bus]:
-    """Make a fleet that has folded one node and has not decided yet."""
-    clock, bus = VirtualClock(), MemoryServer().connect()
-    log = MemoryLog(clock)
-    said = registration("n1")
-    body = NodeJoined(
-        node=NodeNumber(1),
-        name=said.node,
-        pool=said.pool,
-        address=said.address,
-        boot=said.boot,
-        capacity=said.capacity,
-    )
-    await log.append(decided(unit(Append(stream="node-1", body=body)), read_to=await log.head()))
+class SlowBus(MemoryBus):
+    """A bus on which writing takes five seconds; ``meanwhile`` is done in them."""
+
+    def __init__(self, server: MemoryServer, clock: VirtualClock) -> None:
+        super().__init__(server.hub)
+        self._clock = clock
+        self.meanwhile: Callable[[], Awaitable[None]] | None = None
+
+    async def kv_put(self, bucket: str, key: str, value: bytes, revision: int) -> int:
+        self._clock.advance(5)
+        if self.meanwhile is not None:
+            await self.meanwhile()
+        return await super().kv_put(bucket, key, value, revision)
+
+
+async def _fleet(*names: str) -> tuple[Fleet, SlowBus]:
+    """Make a fleet that has folded these nodes, or one, and has not decided yet."""
+    clock = VirtualClock()
+    log, bus = MemoryLog(clock), SlowBus(MemoryServer(), clock)
+    for number, name in enumerate(names or ("n1",), start=1):
+        said = registration(name)
+        body = NodeJoined(
+            node=NodeNumber(number),
+            name=said.node,
+            pool=said.pool,
+            address=said.address,
+            boot=said.boot,
+            capacity=said.capacity,
+        )
+        append = Append(stream=f"node-{number}", body=body)
+        await log.append(decided(unit(append), read_to=await log.head()))
     await bus.ensure_bucket(BUCKET)
     fleet = Fleet(Context("main", log, Reader(log), bus, clock, Path(), "", {}))
     fleet.fold(await log.read(0, 10))
@@ -66,3 +84,39 @@ async def test_a_picture_that_is_behind_does_not_overwrite_what_another_replica_
     entry = await bus.kv_get(BUCKET, "n1")
     assert entry is not None
     assert entry.value == newer
+
+
+async def test_a_back_off_that_ends_while_another_node_is_written_is_not_overlooked() -> None:
+    fleet, bus = await _fleet("n1", "n2")
+    placement = GangPlaced(
+        job=job_name(1),
+        attempt=1,
+        placement=placement_id(job_name(1), 1),
+        pool=PoolName("default"),
+        quota=QuotaName("default"),
+        charge="in_quota",
+        places=(Place(NodeNumber(2)),),
+        total={},
+    )
+    waiting = Job(
+        id=job_name(1),
+        workspace=TEAM,
+        spec=spec(),
+        version=9,
+        submitted=1,
+        submitted_at=START,
+        stage="placed",
+        attempt=2,
+        placement=placement,
+        not_before=START + dt.timedelta(seconds=1),
+    )
+    fleet.picture.world.jobs[waiting.id] = waiting
+    fleet.picture.on_node[NodeNumber(2)] = {waiting.id: None}
+    fleet.picture.delayed[waiting.id] = None
+
+    bus.meanwhile = lambda: fleet.settle(())
+    fleet.decide(START)
+    await fleet.write()
+    entry = await bus.kv_get(BUCKET, "n2")
+    assert entry is not None
+    assert b'"attempt":2' in entry.value
