@@ -1,6 +1,5 @@
 """A job's story in words: one sentence for each event. Pure."""
 
-import signal
 from collections.abc import Sequence
 from typing import assert_never
 
@@ -37,7 +36,14 @@ from ebbtide.contracts.events import (
     WorkerStarted,
 )
 from ebbtide.contracts.events.job import FirstFailure
-from ebbtide.contracts.outcomes import EndCause, KeepAll, KeepAllBut, Outcome
+from ebbtide.contracts.outcomes import (
+    EndCause,
+    KeepAll,
+    KeepAllBut,
+    Outcome,
+    exit_code,
+    signal_name,
+)
 from ebbtide.contracts.units import show_vector
 from ebbtide.contracts.upcasts import UnknownEvent, decode_body
 
@@ -147,13 +153,8 @@ def how_ended(cause: EndCause, status: int | None, detail: str) -> str:
 def _waited(status: int | None) -> str:
     if status is None:
         return "ended"
-    if status & 0x7F == 0:
-        return f"exited with {status >> 8}"
-    number = status & 0x7F
-    try:
-        return f"was killed by {signal.Signals(number).name}"
-    except ValueError:
-        return f"was killed by signal {number}"
+    code = exit_code(status)
+    return f"exited with {code}" if code >= 0 else f"was killed by {signal_name(-code)}"
 
 
 def _stop(body: AttemptStopRequested) -> str:

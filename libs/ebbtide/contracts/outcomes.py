@@ -1,5 +1,6 @@
 """Closed sets of words about ends."""
 
+import signal
 from enum import Enum
 from typing import Literal
 
@@ -43,10 +44,23 @@ StopReason = Literal["worker_failed", "stop_requested", "preempted", "time_limit
 Charge = Literal["in_quota", "idle"]
 
 
+def is_well(cause: EndCause, status: int | None) -> bool:
+    """Say whether a worker did its work: it exited with code 0."""
+    return cause is EndCause.EXITED and status == 0
+
+
 def exit_code(status: int) -> int:
     """Read a raw wait status: the exit code, or minus the number of the signal that killed it."""
     signal_number = status & 0x7F
     return -signal_number if signal_number else status >> 8 & 0xFF
+
+
+def signal_name(number: int) -> str:
+    """Name a signal as people know it."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 class KeepAll(msgspec.Struct, frozen=True, kw_only=True, tag="all"):

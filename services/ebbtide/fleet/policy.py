@@ -21,7 +21,7 @@ from ebbtide.contracts.events import (
     WorkerStarted,
 )
 from ebbtide.contracts.ids import NodeNumber
-from ebbtide.contracts.outcomes import EndCause, Outcome, StopReason
+from ebbtide.contracts.outcomes import EndCause, Outcome, StopReason, is_well
 from ebbtide.fleet.inbox import Inbox, is_present
 from ebbtide.fleet.model import Picture
 from ebbtide.model import job, node
@@ -197,7 +197,7 @@ def _node_name(picture: Picture, one: Job, worker: int) -> str:
 
 def _ended(one: Job, ended: dict[int, WorkerEnded]) -> AttemptEnded:
     """Sum up an attempt. ``ended`` is in the order of the log, so its first failure came first."""
-    bad = [end for end in ended.values() if not is_well(end)]
+    bad = [end for end in ended.values() if not is_well(end.cause, end.status)]
     unordered = [end for end in bad if not end.ordered]
     first = unordered[0] if unordered else None
     return AttemptEnded(
@@ -216,11 +216,6 @@ def _first(end: WorkerEnded | None) -> FirstFailure | None:
     return FirstFailure(
         worker=end.worker, node=end.node, cause=end.cause, status=end.status, detail=end.detail
     )
-
-
-def is_well(end: WorkerEnded) -> bool:
-    """Say whether a worker exited with code 0."""
-    return end.cause is EndCause.EXITED and end.status == 0
 
 
 def outcome(one: Job, bad: list[WorkerEnded], unordered: list[WorkerEnded]) -> Outcome:

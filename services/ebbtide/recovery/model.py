@@ -8,7 +8,7 @@ import msgspec
 from ebbtide.contracts.envelope import Recorded
 from ebbtide.contracts.events import WorkerEnded
 from ebbtide.contracts.ids import JobId
-from ebbtide.contracts.outcomes import EndCause
+from ebbtide.contracts.outcomes import is_well
 from ebbtide.model.job import Job
 from ebbtide.model.world import World
 
@@ -55,5 +55,4 @@ class Picture(msgspec.Struct, kw_only=True):
 
 def is_failure(event: WorkerEnded) -> bool:
     """Say whether a worker ended neither well nor by order."""
-    well = event.cause is EndCause.EXITED and event.status == 0
-    return not well and not event.ordered
+    return not event.ordered and not is_well(event.cause, event.status)

@@ -5,7 +5,6 @@ it. Workers whose end nobody saw on nodes that stood are forgiven a few times in
 """
 
 import datetime as dt
-import signal
 
 from ebbtide.chassis.service import Decision
 from ebbtide.contracts.envelope import Append, Unit
@@ -25,6 +24,7 @@ from ebbtide.contracts.outcomes import (
     Outcome,
     StopReason,
     exit_code,
+    signal_name,
 )
 from ebbtide.model import job, node
 from ebbtide.model.job import Job
@@ -152,7 +152,7 @@ def describe(first: FirstFailure | None) -> str:
     if first.cause in (EndCause.EXITED, EndCause.SIGNALLED) and first.status is not None:
         code = exit_code(first.status)
         if code < 0:
-            return f"{who} was killed by {_signal(-code)}"
+            return f"{who} was killed by {signal_name(-code)}"
         return f"{who} exited with code {code}"
     words = {
         EndCause.LOST: "was lost: nobody saw how it ended",
@@ -161,13 +161,6 @@ def describe(first: FirstFailure | None) -> str:
         EndCause.NOT_STARTED: "was never started",
     }
     return f"{who} {words.get(first.cause, first.cause.value)}"
-
-
-def _signal(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
 
 
 def _again(picture: Picture, one: Job, *, counted: bool, why: str) -> Unit:
