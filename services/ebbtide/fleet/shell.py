@@ -19,7 +19,7 @@ from ebbtide.chassis.service import Decision
 from ebbtide.contracts import subjects
 from ebbtide.contracts.agents import Desired, Registered, Registration, Report, ReportAck
 from ebbtide.contracts.envelope import Recorded
-from ebbtide.contracts.errors import Conflict
+from ebbtide.contracts.errors import Conflict, Malformed
 from ebbtide.contracts.ids import NodeNumber
 from ebbtide.contracts.units import DEVICES_MAX
 from ebbtide.fleet import CARD
@@ -205,6 +205,10 @@ class Fleet(Pure[Picture]):
         except Conflict:
             self._written.pop(number)
             raise
+        except Malformed as error:
+            # One node's orders that no message can carry must not keep the others from theirs.
+            _log.error("desired.too_large", node=node.name, error=str(error))
+            return
         self._written[number] = (wanted, revision)
 
 

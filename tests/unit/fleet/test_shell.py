@@ -9,6 +9,7 @@ import msgspec
 from ebbtide.chassis.context import Context
 from ebbtide.contracts import subjects
 from ebbtide.contracts.envelope import Append
+from ebbtide.contracts.errors import Malformed, Rejected
 from ebbtide.contracts.events import GangPlaced, NodeJoined, Place
 from ebbtide.contracts.ids import NodeNumber, PoolName, QuotaName, placement_id
 from ebbtide.eventlog.memory import MemoryLog
@@ -120,3 +121,19 @@ async def test_a_back_off_that_ends_while_another_node_is_written_is_not_overloo
     entry = await bus.kv_get(BUCKET, "n2")
     assert entry is not None
     assert b'"attempt":2' in entry.value
+
+
+async def test_a_node_whose_orders_no_message_can_carry_keeps_no_other_from_its_own() -> None:
+    fleet, bus = await _fleet("n1", "n2")
+    put = bus.kv_put
+
+    async def small(bucket: str, key: str, value: bytes, revision: int) -> int:
+        if key == "n1":
+            raise Malformed(Rejected(code="bus.too_large", detail="more than the server takes"))
+        return await put(bucket, key, value, revision)
+
+    bus.kv_put = small  # type: ignore[method-assign]  # a server with a small bound
+    fleet.decide(START)
+    await fleet.settle(())
+    await fleet.write()
+    assert await bus.kv_get(BUCKET, "n2") is not None
