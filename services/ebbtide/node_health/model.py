@@ -33,11 +33,15 @@ class Picture(msgspec.Struct, kw_only=True):
 
 
 class Seen(msgspec.Struct, frozen=True, kw_only=True):
-    """A lease key as last seen, and when on this process's monotonic clock (seconds)."""
+    """A lease key as last seen, and when on this process's monotonic clock (seconds).
+
+    ``renewed`` unless it was there when the key was first read: it may be as old as one likes.
+    """
 
     revision: int
     lease: Lease
     at_s: float
+    renewed: bool = True
 
 
 class Sight(msgspec.Struct, kw_only=True):
@@ -54,10 +58,13 @@ class Sight(msgspec.Struct, kw_only=True):
     took: dict[NodeName, int] = {}
 
     def see(self, name: NodeName, seen: Seen) -> None:
-        """Take in a key's present value; an old revision that is delivered again is no renewal."""
+        """Take in a key's present value; one that is delivered again is no renewal.
+
+        Values come in order, so a lower revision tells of a bucket that was lost and made anew.
+        """
         known = self.leases.get(name)
-        if known is None or seen.revision > known.revision:
-            self.leases[name] = seen
+        if known is None or seen.revision != known.revision:
+            self.leases[name] = msgspec.structs.replace(seen, renewed=known is not None)
             if not seen.lease.taken:
                 self.took.pop(name, None)
 

@@ -92,7 +92,8 @@ def _is_fresh(one: Node, sight: Sight) -> bool:
 
     An old value proves nothing.
     """
-    return sight.leases[one.name].at_s > sight.since_s
+    seen = sight.leases[one.name]
+    return seen.renewed and seen.at_s > sight.since_s
 
 
 def _say(one: Node, event: NodeEvent) -> Unit:

@@ -82,6 +82,20 @@ def test_an_old_value_seen_at_the_start_proves_nothing() -> None:
     assert _verdict("lost", sight, 101) == (None, False)
 
 
+def test_the_value_that_a_start_finds_proves_nothing_however_late_it_is_read() -> None:
+    sight = Sight(since_s=100)
+    sight.see(N1, _seen(103))
+    assert _verdict("suspect", sight, 104) == (None, False)
+    sight.see(N1, _seen(105, revision=2))
+    assert _verdict("suspect", sight, 106) == (NodeReturned, False)
+
+
+def test_a_renewal_in_a_bucket_that_was_made_anew_counts() -> None:
+    sight = Sight(leases={N1: _seen(100, revision=5000)})
+    sight.see(N1, _seen(150, revision=1))
+    assert _verdict("suspect", sight, 151) == (NodeReturned, False)
+
+
 def test_a_value_delivered_again_is_no_renewal() -> None:
     sight = Sight(leases={N1: _seen(100)})
     sight.see(N1, _seen(200))
