@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 import structlog
 
+from ebbtide.chassis.asked import Asked
 from ebbtide.chassis.bus import Message, Subscription
 from ebbtide.chassis.context import Context, Part
 from ebbtide.chassis.cycle import Cycle, Pure
@@ -17,9 +18,6 @@ from ebbtide.checkpoint.policy import answer, decide
 from ebbtide.contracts import subjects
 from ebbtide.contracts.agents import CheckpointReport
 
-WAITING_MAX = 10_000
-"""Requests that may wait for an answer; more are dropped, and their agents ask again."""
-
 _log = structlog.get_logger()
 
 
@@ -29,20 +27,20 @@ class Catalogue(Pure[Picture]):
     def __init__(self, context: Context) -> None:
         super().__init__(CARD, Picture, lambda _picture, _now: Decision())
         self._cell, self._bus = context.cell, context.bus
-        self._waiting: dict[str, tuple[str, CheckpointReport]] = {}
+        self._waiting: Asked[tuple[str, CheckpointReport]] = Asked(context.clock)
         self._listening: list[Subscription] = []
         self.poke_cycle: Callable[[], None] = lambda: None
 
     def decide(self, now: dt.datetime) -> Decision:
         """Decide over the picture and what agents reported."""
-        return decide(self.picture, self._waiting.values())
+        return decide(self.picture, [said for _, said in self._waiting.open()])
 
     async def settle(self, dropped: Sequence[int]) -> None:
         """Answer every report that is settled."""
-        for reply, (node, report) in list(self._waiting.items()):
+        for reply, (node, report) in self._waiting.open():
             ack = answer(self.picture, node, report)
             if ack is not None:
-                del self._waiting[reply]
+                self._waiting.answered(reply)
                 await self._bus.publish(reply, msgspec.json.encode(ack))
 
     async def listen(self) -> None:
@@ -61,8 +59,7 @@ class Catalogue(Pure[Picture]):
         except msgspec.MsgspecError as error:
             _log.warning("checkpoint.malformed", subject=message.subject, error=str(error))
             return
-        if message.reply and len(self._waiting) < WAITING_MAX:
-            self._waiting[message.reply] = (subjects.node_of(message.subject), report)
+        self._waiting.take(message.reply, (subjects.node_of(message.subject), report))
         self.poke_cycle()
 
 

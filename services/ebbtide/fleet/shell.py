@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 import structlog
 
+from ebbtide.chassis.asked import Asked
 from ebbtide.chassis.bus import Bus, Message, Subscription
 from ebbtide.chassis.context import Context, Part
 from ebbtide.chassis.cycle import Cycle, Pure
@@ -30,8 +31,6 @@ from ebbtide.fleet.policy import decide, has_changed
 from ebbtide.model.resources import devices_of
 
 COMPARE_EVERY_S = 60.0
-WAITING_MAX = 10_000
-"""Requests that may wait for an answer; more are dropped, and their agents ask again."""
 
 _log = structlog.get_logger()
 
@@ -43,8 +42,8 @@ class Fleet(Pure[Picture]):
         super().__init__(CARD, Picture, lambda _picture, _now: Decision())
         self._cell, self._bus, self._clock = context.cell, context.bus, context.clock
         self._inbox = Inbox()
-        self._reports: dict[str, Report] = {}
-        self._registrations: dict[str, Registration] = {}
+        self._reports: Asked[Report] = Asked(context.clock)
+        self._registrations: Asked[Registration] = Asked(context.clock)
         self._written: dict[NodeNumber, tuple[Desired, int]] = {}
         self._due: dict[NodeNumber, None] = {}
         self._compared_s = context.clock.monotonic_s()
@@ -122,8 +121,7 @@ class Fleet(Pure[Picture]):
         if (report.epoch, report.position) > (picture.epoch, picture.position):
             return  # another replica has read further; the agent will say it again
         self._inbox.take(picture, report)
-        if message.reply and len(self._reports) < WAITING_MAX:
-            self._reports[message.reply] = report
+        self._reports.take(message.reply, report)
         self.poke_cycle()
 
     async def _on_register(self, message: Message) -> None:
@@ -139,18 +137,17 @@ class Fleet(Pure[Picture]):
             _log.warning("registration.too_many_devices", node=said.node)
             return
         self._inbox.registrations[said.node] = said
-        if message.reply and len(self._registrations) < WAITING_MAX:
-            self._registrations[message.reply] = said
+        self._registrations.take(message.reply, said)
         self.poke_cycle()
 
     async def _answer_reports(self) -> None:
         """Answer reports that are settled whole; of others the agent will say again what is not."""
         picture = self.picture
-        for reply, report in list(self._reports.items()):
+        for reply, report in self._reports.open():
             settled = tuple(is_settled(picture, one) for one in report.workers)
             if not all(settled) and picture.world.node_named(report.node) is not None:
                 continue
-            del self._reports[reply]
+            self._reports.answered(reply)
             ack = ReportAck(epoch=picture.epoch, position=picture.position, settled=settled)
             await self._bus.publish(reply, msgspec.json.encode(ack))
 
@@ -159,11 +156,11 @@ class Fleet(Pure[Picture]):
             known = self.picture.world.node_named(name)
             if known is not None and not has_changed(known, said):
                 del self._inbox.registrations[name]
-        for reply, said in list(self._registrations.items()):
+        for reply, said in self._registrations.open():
             known = self.picture.world.node_named(said.node)
             if known is None or has_changed(known, said):
                 continue
-            del self._registrations[reply]
+            self._registrations.answered(reply)
             answer = Registered(
                 number=known.number, epoch=self.picture.epoch, position=self.picture.position
             )
