@@ -13,7 +13,6 @@ import select
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
@@ -43,6 +42,7 @@ HEALTH_TIMEOUT_S = 1.0
 HOUSEKEEPING_EVERY_S = 60.0
 LEFT_OVER_S = 5.0
 LOG_BYTES_MAX = 16 * 2**20
+STDERR = 2
 
 
 class StartError(Exception):
@@ -88,10 +88,10 @@ def prepare(work: Callable[[], object]) -> Preparation:
 
 
 def say(event: str, **facts: object) -> None:
-    """Write one line to the supervisor's own log."""
+    """Write one line to the supervisor's own log; on a full disk it is lost, and we go on."""
     at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    sys.stderr.write(json.dumps({"at": at, "event": event, **facts}) + "\n")
-    sys.stderr.flush()
+    with contextlib.suppress(OSError):
+        os.write(STDERR, json.dumps({"at": at, "event": event, **facts}).encode() + b"\n")
 
 
 def health(port: int) -> bool:
@@ -197,7 +197,10 @@ class Supervisor:
             self._look_for_readiness(now)
         if now >= self._housekeeping:
             self._housekeeping = now + HOUSEKEEPING_EVERY_S
-            bound_logs(self._home.logs)
+            try:
+                bound_logs(self._home.logs)
+            except OSError as error:
+                say("logs.not_bounded", error=str(error))
         for fd, _ in self._poll.poll(max(0.0, self._next_time() - time.monotonic()) * 1000):
             if fd == wake:
                 os.read(wake, 512)
@@ -250,7 +253,15 @@ class Supervisor:
         except ProcessLookupError:
             self._buried(running, popen.wait())
             return
-        write_identity(self._home.pid_file(running.part.name), handle.identity)
+        try:
+            write_identity(self._home.pid_file(running.part.name), handle.identity)
+        except OSError as error:
+            # What nobody could find again must not run.
+            say("part.not_started", part=running.part.name, error=str(error))
+            end(handle, signal.SIGKILL, LEFT_OVER_S)
+            handle.close()
+            self._buried(running, popen.wait())
+            return
         say("part.started", part=running.part.name, pid=popen.pid)
         self._watch(running, handle, popen)
 

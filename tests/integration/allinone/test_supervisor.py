@@ -34,19 +34,19 @@ class Stage:
         self.port = free_port()
         self.supervisors: list[subprocess.Popen[str]] = []
 
-    def start(self, mode: str = "answers") -> subprocess.Popen[str]:
-        with (self.home.folder.parent / "supervisor.log").open("a") as log:
+    def start(self, mode: str = "answers", log: Path | None = None) -> subprocess.Popen[str]:
+        with (log or self.home.folder.parent / "supervisor.log").open("a") as log_file:
             started = subprocess.Popen(
                 [sys.executable, STAGE, self.home.folder, str(self.port), mode],
                 stdout=subprocess.PIPE,
-                stderr=log,
+                stderr=log_file,
                 text=True,
             )
         self.supervisors.append(started)
         return started
 
-    def start_ready(self) -> subprocess.Popen[str]:
-        started = self.start()
+    def start_ready(self, log: Path | None = None) -> subprocess.Popen[str]:
+        started = self.start(log=log)
         assert started.stdout is not None
         assert started.stdout.readline() == "ready\n"
         eventually(lambda: all(self.pid(name) for name in (*NODE_PARTS, *BOUND_PARTS)))
@@ -170,3 +170,25 @@ def test_a_long_log_is_cut_and_its_end_is_kept(tmp_path: Path) -> None:
         writer.write(b"after\n")
     assert log.read_bytes() == b"after\n"
     assert (tmp_path / "part.log.1").read_bytes().endswith(b"newest\n")
+
+
+def test_a_part_whose_pid_cannot_be_written_down_is_started_again_until_it_can(
+    stage: Stage,
+) -> None:
+    """As on a full disk: a part that nobody could find again must not run."""
+    supervisor = stage.start_ready()
+    in_the_way = stage.home.run / "server.tmp"
+    in_the_way.mkdir()
+    os.kill(stage.pid("server"), signal.SIGKILL)
+    eventually(lambda: "part.not_started server" in stage.said())
+    in_the_way.rmdir()
+    eventually(lambda: stage.pid("server") > 0)
+    assert supervisor.poll() is None
+
+
+def test_a_supervisor_whose_log_takes_nothing_goes_on(stage: Stage) -> None:
+    supervisor = stage.start_ready(log=Path("/dev/full"))
+    before = stage.pid("server")
+    os.kill(before, signal.SIGKILL)
+    eventually(lambda: stage.pid("server") not in (0, before))
+    assert supervisor.poll() is None
