@@ -102,6 +102,14 @@ def test_down_leaves_no_process(place: Place) -> None:
         wait_until_dead(pid, timeout_s=1.0)
 
 
+def test_down_leaves_no_cgroup(place: Place) -> None:
+    place.ebb("up")
+    place.run_job(SLEEPER)
+    noted = (place.home / "nodes" / "node-1" / "cgroups").read_text().splitlines()
+    place.ebb("down", "--grace-s", "0.2")
+    assert not [base for base in noted if Path(base).exists()]
+
+
 def test_down_twice_is_harmless(place: Place) -> None:
     place.ebb("up")
     place.ebb("down")

@@ -8,7 +8,7 @@ own subtree, and moves no foreign process.
 
 import hashlib
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -20,6 +20,9 @@ PIDS_MAX = 16_384
 """Processes and threads of one worker: above what frameworks start, below what starves a node."""
 LEAVE_S = 0.2
 """How long an agent that ends waits for its idle sitters to be out of their groups."""
+ENDED_S = 2.0
+"""How long one waits for that who has just ended all of a node's sitters."""
+NOTE = "cgroups"
 _WANTED = ("cpu", "memory", "pids")
 _log = structlog.get_logger()
 
@@ -49,8 +52,8 @@ class Backend(Protocol):
         """Set limits anew."""
         ...
 
-    def folders(self, name: str) -> list[Path]:
-        """Name the group's folders, which can be removed when nobody is in it."""
+    def bases(self) -> list[Path]:
+        """Name the folders that all groups of the node are in."""
         ...
 
 
@@ -81,9 +84,9 @@ class Version1:
         if pids:
             (pids / name / "pids.max").write_text(str(PIDS_MAX))
 
-    def folders(self, name: str) -> list[Path]:
-        """Name the group's folder in every tree."""
-        return [base / name for base in self._bases.values()]
+    def bases(self) -> list[Path]:
+        """Name the folder in every tree."""
+        return list(self._bases.values())
 
 
 class Version2:
@@ -113,9 +116,9 @@ class Version2:
             if path.exists():
                 path.write_text(value)
 
-    def folders(self, name: str) -> list[Path]:
-        """Name the group's one folder."""
-        return [self._base / name]
+    def bases(self) -> list[Path]:
+        """Name the one folder."""
+        return [self._base]
 
 
 class Groups:
@@ -153,19 +156,39 @@ class Groups:
             self._limits.pop(number, None)
 
     def close(self) -> None:
-        """Remove the groups that nobody is in; those of running workers stay for the next agent.
+        """Remove the groups that nobody is in; those of running workers stay for the next agent."""
+        if self._backend is not None:
+            _remove(self._backend.bases(), LEAVE_S)
 
-        Idle sitters are leaving just now, so it looks again for a moment.
-        """
-        if self._backend is None:
+
+def note(state: Path, backend: Backend | None) -> None:
+    """Write down where a node's groups are, for who ends the node when its agent was killed."""
+    bases = backend.bases() if backend else []
+    (state / NOTE).write_text("".join(f"{base}\n" for base in bases))
+
+
+def remove(state: Path) -> None:
+    """Remove the groups of a node that was ended; one that somebody is still in stays."""
+    try:
+        bases = (state / NOTE).read_text().splitlines()
+    except FileNotFoundError:
+        return
+    _remove([Path(base) for base in bases], ENDED_S)
+
+
+def _remove(bases: Sequence[Path], patience_s: float) -> None:
+    """Remove groups, made by this agent or a former one, and what they are in.
+
+    Sitters are leaving just now, so it looks again for a moment.
+    """
+    left = [group for base in bases for group in base.glob("w*")]
+    deadline = time.monotonic() + patience_s
+    while left := [group for group in left if not _removed(group)]:
+        if time.monotonic() > deadline:
             return
-        folders = [f for number in self._made for f in self._backend.folders(f"w{number}")]
-        deadline = time.monotonic() + LEAVE_S
-        while folders and time.monotonic() < deadline:
-            folders = [folder for folder in folders if not _removed(folder)]
-            time.sleep(0.01)
-        for folder in self._backend.folders("w0"):
-            _removed(folder.parent)
+        time.sleep(0.01)
+    for base in bases:
+        _removed(base)
 
 
 def _removed(folder: Path) -> bool:

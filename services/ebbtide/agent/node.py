@@ -87,6 +87,7 @@ class Node:
         backend = cgroups.find(
             facts.state, facts.cgroup, _read("/proc/self/cgroup"), _read("/proc/self/mounts")
         )
+        cgroups.note(facts.state, backend)
         self._runtime = Processes(
             facts.state,
             self._lives,

@@ -1,8 +1,9 @@
 """Ends an embedded platform: ``python -m ebbtide.allinone.down``.
 
 First the supervisor, which ends its parts in order; then whatever a killed supervisor left; last
-the workers, through their sitters, unless they shall go on. Agents are gone by then, so an end is
-found and reported when the platform comes back. Writes one line of JSON about what it did.
+the workers, through their sitters, with their cgroups, unless they shall go on. Agents are gone by
+then, so an end is found and reported when the platform comes back. Writes one line of JSON about
+what it did.
 """
 
 import argparse
@@ -13,6 +14,7 @@ import sys
 import time
 from pathlib import Path
 
+from ebbtide.agent import cgroups
 from ebbtide.agent.lives import Lives
 from ebbtide.allinone.child import Handle, end, read_identity
 from ebbtide.allinone.home import Home, default_home
@@ -116,6 +118,8 @@ def down(home: Home, *, keep_workers: bool, grace_s: float) -> dict[str, object]
             handle.close()
         return facts
     asked, killed = end_workers(home, grace_s)
+    for state in home.nodes.glob("*"):
+        cgroups.remove(state)
     return {**facts, "workers_ended": asked, "workers_killed": killed}
 
 

@@ -267,10 +267,7 @@ def end_sitters(state: Path) -> None:
     for pid in sitters_of(state):
         os.kill(pid, signal.SIGUSR1)
         wait_until_dead(pid)
-    groups = groups_of(state)
-    for path in (state / "workers").glob("*"):
-        groups.known(int(path.name))
-    groups.close()
+    cgroups.remove(state)
 
 
 def groups_of(state: Path) -> cgroups.Groups:

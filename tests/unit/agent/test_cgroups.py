@@ -4,7 +4,16 @@ from pathlib import Path
 
 import pytest
 
-from ebbtide.agent.cgroups import Group, Groups, Limits, Version1, Version2, find
+from ebbtide.agent.cgroups import (
+    Group,
+    Groups,
+    Limits,
+    Version1,
+    Version2,
+    find,
+    note,
+    remove,
+)
 
 
 @pytest.fixture
@@ -94,6 +103,20 @@ def test_groups_that_are_empty_go_with_their_agent(tree: Path) -> None:
     (tree / "w1" / "busy").mkdir()
     groups.close()
     assert [path.name for path in tree.iterdir()] == ["w1"]
+
+
+def test_groups_of_a_killed_agent_go_when_its_node_is_ended(tree: Path, tmp_path: Path) -> None:
+    backend = Version2(tree)
+    note(tmp_path, backend)
+    Groups(backend).known(0)
+    remove(tmp_path)
+    assert not tree.exists()
+
+
+def test_a_node_that_never_had_groups_is_ended_all_the_same(tmp_path: Path) -> None:
+    note(tmp_path, None)
+    remove(tmp_path)
+    remove(tmp_path / "never")
 
 
 def test_where_there_are_no_cgroups_workers_run_without(tree: Path) -> None:
