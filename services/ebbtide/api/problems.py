@@ -69,6 +69,9 @@ def problem_of(error: Exception) -> Problem:
             return _problem(409, Rejected(code=error.code, detail=str(error), hint="try again"))
         case Unavailable():
             return _problem(503, Rejected(code=error.code, detail=str(error), hint="try again"))
+        case RecursionError():
+            detail = "the body is nested too deep"
+            return _problem(400, Rejected(code="http.malformed", detail=detail))
         case HTTPException():
             return _framework(error)
         case _:

@@ -220,3 +220,9 @@ async def test_the_callers_trace_becomes_the_jobs(api: RunningDoor) -> None:
     headers = {"traceparent": f"00-{trace}-00f067aa0ba902b7-01"}
     await api.ask("POST", "/v1/jobs", given, headers=headers)
     assert (await api.log.read_stream(f"job-{given['id']}"))[0].trace == trace
+
+
+@pytest.mark.parametrize("path", ["/v1/jobs", "/v1/tokens", "/v1/jobs/x/stop"])
+async def test_json_that_is_nested_too_deep_is_malformed(api: RunningDoor, path: str) -> None:
+    answer = await api.ask("POST", path, body=b'{"a":' * 3000 + b"1" + b"}" * 3000)
+    assert (answer.status, answer.json["code"]) == (400, "http.malformed")
