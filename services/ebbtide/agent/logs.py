@@ -22,6 +22,7 @@ from ebbtide.agent.supervisor import Worker
 from ebbtide.chassis import job_logs
 from ebbtide.chassis.bus import Bus, Message
 from ebbtide.contracts.agents import LogChunk, LogRead
+from ebbtide.contracts.errors import EbbtideError
 
 LOOK_S = 1.0
 SHIP_BYTES = 256 * 1024
@@ -153,7 +154,10 @@ class Reader:
         while True:
             chunk = await self._read(wanted)
             if chunk.data or chunk.ended or not chunk.known or loop.time() >= deadline:
-                await self._bus.publish(reply, _encode(chunk))
+                try:
+                    await self._bus.publish(reply, _encode(chunk))
+                except EbbtideError as error:
+                    _log.debug("log.not_answered", error=str(error))  # who asked asks again
                 return
             await asyncio.sleep(min(FOLLOW_S, max(0.0, deadline - loop.time())))
 

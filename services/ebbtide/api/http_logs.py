@@ -20,6 +20,8 @@ from ebbtide.contracts.ids import JobId
 
 OFFSET_MAX = 1 << 50
 FOLLOW_WAIT_S = 15.0
+FOLLOW_PIECE = 64 * 1024
+"""Each follower that reads slowly holds a few of these in our memory."""
 _HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
 
@@ -57,7 +59,8 @@ async def job_logs_piece(  # noqa: PLR0913, PLR0917 - each is a query parameter
     door, name = door_of(request), JobId(job)
     wanted = Wanted(attempt, worker, offset, limit, wait_s)
     if wants_stream(request):
-        wanted = wanted._replace(offset=_resumed(request, offset), wait_s=0.0)
+        limit = min(limit, FOLLOW_PIECE)
+        wanted = wanted._replace(offset=_resumed(request, offset), limit=limit, wait_s=0.0)
         first = await job_logs.read(door, name, request.auth, wanted)
         lines = _follow(door, name, request.auth, wanted, first)
         return Stream(lines, media_type=EVENT_STREAM, headers=_HEADERS)  # type: ignore[return-value]  # the schema shows the bytes
