@@ -1,8 +1,11 @@
 """The platform's own log lines: one JSON object per line on standard error, encoded by msgspec."""
 
+import contextlib
+import io
 import logging
+import os
 import sys
-from typing import Any
+from typing import Any, BinaryIO, cast
 
 import msgspec
 import structlog
@@ -16,6 +19,16 @@ def _render(
     return _encode(event)
 
 
+class _Lines(io.RawIOBase):
+    """Standard error, unbuffered. On a full disk a line is lost; the process must not be."""
+
+    def write(self, line: Any) -> int:  # whatever holds bytes, as the base has it
+        """Write a line, if that can be."""
+        with contextlib.suppress(OSError):
+            os.write(sys.stderr.fileno(), line)
+        return len(line)
+
+
 def set_up(process: str, level: int = logging.INFO) -> None:
     """Configure structlog for this process; ``process`` names it in every line."""
     structlog.configure(
@@ -27,7 +40,7 @@ def set_up(process: str, level: int = logging.INFO) -> None:
             _render,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.BytesLoggerFactory(sys.stderr.buffer),
+        logger_factory=structlog.BytesLoggerFactory(cast("BinaryIO", _Lines())),
         cache_logger_on_first_use=True,
     )
     structlog.contextvars.bind_contextvars(process=process)
