@@ -241,6 +241,7 @@ class Supervisor:
             return None
 
     def _start(self, running: Running) -> None:
+        running.since = time.monotonic()  # also where nothing comes of it: that is no healthy life
         try:
             running.child = running.part.child()
             popen = launch(running.child)
