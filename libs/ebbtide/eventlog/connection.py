@@ -37,8 +37,17 @@ SETTINGS: Mapping[str, str] = {
     "jit": "off",
 }
 
-DRIVER_ERRORS = (OSError, TimeoutError, asyncpg.InterfaceError, asyncpg.PostgresError)
-"""All that a call of the driver may raise."""
+DRIVER_ERRORS = (
+    OSError,
+    TimeoutError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
+    asyncpg.PostgresError,
+)
+"""All that a call of the driver may raise.
+
+The internal one comes where a server dies in the middle of a word.
+"""
 
 _OUR_MISTAKES = ("22", "23", "42")
 """Classes of SQLSTATE that say that the statement is wrong, not the world."""

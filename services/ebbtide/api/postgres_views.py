@@ -53,9 +53,14 @@ _counts = msgspec.json.Decoder(dict[Workspace, dict[Phase, int]])
 
 
 @asynccontextmanager
-async def _in_our_words() -> AsyncIterator[None]:
+async def _in_our_words(pool: asyncpg.Pool | None = None) -> AsyncIterator[None]:
     try:
         yield
+    except asyncpg.InternalClientError as error:
+        # The driver has lost track of a connection, as when a server dies in the middle of a word.
+        if pool is not None:
+            await pool.expire_connections()
+        raise Unavailable(f"the views' database does not answer: {error}") from error
     except (OSError, TimeoutError, asyncpg.InterfaceError, asyncpg.PostgresError) as error:
         state = getattr(error, "sqlstate", None) or ""
         words = str(error) or type(error).__name__
@@ -117,14 +122,14 @@ class PostgresViews:
 
     async def reset(self, epoch: int) -> None:
         """Throw everything away and begin again."""
-        async with _in_our_words():
+        async with _in_our_words(self._writer):
             await _open(self._writer).execute(_QUERIES["reset"], FOLD_VERSION, epoch)
 
     async def save(self, batch: Batch) -> None:
         """Keep a batch that is ahead of what is kept."""
         things = [("node", str(node.number), _text(node)) for node in batch.nodes]
         things += [("token", token.id, _text(token)) for token in batch.tokens]
-        async with _in_our_words():
+        async with _in_our_words(self._writer):
             moved = await _open(self._writer).fetchval(
                 _QUERIES["save"],
                 FOLD_VERSION,
@@ -162,7 +167,7 @@ class PostgresViews:
         return _alive(kept[0]) if kept else None
 
     async def _read(self, name: str, *arguments: Any) -> list[asyncpg.Record]:
-        async with _in_our_words():
+        async with _in_our_words(self._readers):
             rows: list[asyncpg.Record] = await _open(self._readers).fetch(
                 _QUERIES[name], *arguments
             )

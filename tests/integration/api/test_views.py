@@ -2,12 +2,13 @@
 
 from collections.abc import AsyncIterator
 
+import asyncpg
 import msgspec
 import pytest
 
 from ebbtide.api.memory_views import MemoryViews
 from ebbtide.api.model import Alive, Held, Row, Token
-from ebbtide.api.postgres_views import PostgresViews
+from ebbtide.api.postgres_views import PostgresViews, _in_our_words
 from ebbtide.api.views import Batch, JobQuery, Views
 from ebbtide.contracts.errors import StaleEpoch, Unavailable
 from ebbtide.contracts.http import Phase
@@ -199,3 +200,16 @@ async def test_opening_again_changes_nothing(database_url: str) -> None:
     await again.close()
     assert (stored.position, len(stored.picture.jobs)) == (1, 1)
     assert msgspec.to_builtins(stored.picture.jobs[job_name(1)].row)["phase"] == "submitted"
+
+
+async def test_views_are_read_again_after_the_driver_lost_track_of_a_connection(
+    database_url: str,
+) -> None:
+    views = PostgresViews(database_url)
+    await views.open()
+    await views.reset(1)
+    with pytest.raises(Unavailable):
+        async with _in_our_words(views._writer):
+            raise asyncpg.InternalClientError("another operation is in progress")
+    await views.reset(1)
+    await views.close()

@@ -10,6 +10,7 @@ import pytest
 
 from ebbtide.contracts.errors import Conflict, Unavailable
 from ebbtide.eventlog import sql
+from ebbtide.eventlog.connection import Lane
 from ebbtide.eventlog.entries import entries_of
 from ebbtide.eventlog.gather import columns, waiting
 from ebbtide.eventlog.migrate import migrate
@@ -255,3 +256,20 @@ async def test_a_log_put_back_to_an_older_state_ends_the_reader(
     )
     await asyncio.wait({run}, timeout=10)
     assert type(run.exception()).__name__ == "StaleEpoch"
+
+
+async def test_a_connection_that_the_driver_lost_track_of_is_not_used_again(
+    database_url: str,
+) -> None:
+    async def wedged(_: asyncpg.Connection) -> None:
+        raise asyncpg.InternalClientError("another operation is in progress")
+
+    async def number(connection: asyncpg.Connection) -> int:
+        return int(await connection.fetchval("SELECT pg_backend_pid()"))
+
+    lane = Lane(database_url)
+    before = await lane.call(number)
+    with pytest.raises(Unavailable):
+        await lane.call(wedged)
+    assert await lane.call(number) != before
+    await lane.close()
