@@ -86,9 +86,10 @@ def _sitter_of(lives: Lives, slot: int) -> Handle | None:
 def end_workers(home: Home, grace_s: float) -> tuple[int, int]:
     """Ask every worker to end, kill the rest after ``grace_s``; give how many of each."""
     handles = _sitting(home, ending=True)
-    if grace_s > 0:
-        for handle in handles:
+    for handle in handles:
+        if grace_s > 0:
             handle.send(signal.SIGTERM)
+        handle.send(signal.SIGCONT)  # a worker may have frozen its sitter
     deadline = time.monotonic() + grace_s
     stubborn = [h for h in handles if not h.wait(max(0.0, deadline - time.monotonic()))]
     for handle in stubborn:
