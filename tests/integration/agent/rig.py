@@ -266,6 +266,7 @@ def end_sitters(state: Path) -> None:
         return
     for pid in sitters_of(state):
         os.kill(pid, signal.SIGUSR1)
+        os.kill(pid, signal.SIGCONT)
         wait_until_dead(pid)
     cgroups.remove(state)
 

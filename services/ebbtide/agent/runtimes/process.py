@@ -340,6 +340,8 @@ class Processes:
         run.wanted = signal
         if run.plan and self._lives.bury(run.slot, EndCause.NOT_STARTED, at, "ended first"):
             self._look(run)
+        elif run.sitter is not None:
+            run.sitter.signal(SIGCONT)  # a worker may have frozen it before it could say so
 
     def clean(self, slot: int) -> None:
         """Empty the slot's folder if its worker left anything; most leave nothing.
