@@ -26,7 +26,8 @@ class Workers(msgspec.Struct, kw_only=True):
 class Picture(msgspec.Struct, kw_only=True):
     """``on_node`` lists jobs whose live attempt has workers there; ``shaken`` jobs lost a node.
 
-    ``touched`` are nodes whose desired state may have changed since the shell last looked.
+    ``touched`` are nodes whose desired state may have changed since the shell looked; ``eased``
+    are those that merely have less to do: nobody there waits for the word.
     """
 
     epoch: int = 0
@@ -38,6 +39,7 @@ class Picture(msgspec.Struct, kw_only=True):
     shaken: dict[JobId, None] = {}
     delayed: dict[JobId, None] = {}
     touched: dict[NodeNumber, None] = {}
+    eased: dict[NodeNumber, None] = {}
 
     def apply(self, recorded: Recorded) -> None:
         """Fold one event."""
@@ -84,11 +86,12 @@ class Picture(msgspec.Struct, kw_only=True):
         if job.placement is None:
             return
         for node in nodes_of(job.placement):
-            self.touched[node] = None
             jobs = self.on_node.setdefault(node, {})
             if job.is_live:
+                self.touched[node] = None
                 jobs[job.id] = None
             else:
+                self.eased[node] = None
                 jobs.pop(job.id, None)
 
     def _forget(self, job: JobId) -> None:

@@ -4,6 +4,7 @@ Desired state is a level: what was written last is compared with what the pictur
 after every re-connection, each minute, and for the nodes that an event touched.
 """
 
+import asyncio
 import datetime as dt
 from collections.abc import Callable, Sequence
 
@@ -31,6 +32,8 @@ from ebbtide.fleet.policy import decide, has_changed
 from ebbtide.model.resources import devices_of
 
 COMPARE_EVERY_S = 60.0
+EASE_S = 0.25
+"""How long a node with less to do may wait for the word: mostly the next start brings it along."""
 
 _log = structlog.get_logger()
 
@@ -46,6 +49,8 @@ class Fleet(Pure[Picture]):
         self._registrations: Asked[Registration] = Asked(context.clock)
         self._written: dict[NodeNumber, tuple[Desired, int]] = {}
         self._due: dict[NodeNumber, None] = {}
+        self._eased: dict[NodeNumber, None] = {}
+        self._easing: asyncio.TimerHandle | None = None
         self._compared_s = context.clock.monotonic_s()
         self._is_current = False
         self._listening: list[Subscription] = []
@@ -86,6 +91,18 @@ class Fleet(Pure[Picture]):
             self._due.update(self.picture.touched)
             self.picture.touched.clear()
             self.poke_writer()
+        if self.picture.eased:
+            self._eased.update(self.picture.eased)
+            self.picture.eased.clear()
+            if self._easing is None:
+                self._easing = asyncio.get_running_loop().call_later(EASE_S, self._ease)
+
+    def _ease(self) -> None:
+        """Have nodes written that have less to do and that no start has written meanwhile."""
+        self._easing = None
+        self._due.update(self._eased)
+        self._eased.clear()
+        self.poke_writer()
 
     async def listen(self) -> None:
         """Begin to hear agents, and ask them all for everything: the inbox starts empty."""
@@ -99,6 +116,8 @@ class Fleet(Pure[Picture]):
 
     async def hush(self) -> None:
         """Stop hearing agents."""
+        if self._easing is not None:
+            self._easing.cancel()
         for subscription in self._listening:
             await subscription.close()
 
@@ -177,6 +196,7 @@ class Fleet(Pure[Picture]):
         while self._due:
             number = next(iter(self._due))
             del self._due[number]
+            self._eased.pop(number, None)
             # Asked per node: a back-off may have ended while another node was written.
             now = self._clock.now()
             try:

@@ -22,6 +22,7 @@ from ebbtide.model.job import Job
 from ebbtide.testing.builders import START, TEAM, VirtualClock, job_name, registration, spec
 from ebbtide.testing.bus import MemoryBus, MemoryServer
 from ebbtide.testing.logbook import decided, unit
+from ebbtide.testing.waiting import wait_until
 
 KEY = (1, job_name(1), 1)
 STALE = Stale(key=KEY, round=1)
@@ -137,3 +138,16 @@ async def test_a_node_whose_orders_no_message_can_carry_keeps_no_other_from_its_
     await fleet.settle(())
     await fleet.write()
     assert await bus.kv_get(BUCKET, "n2") is not None
+
+
+async def test_a_node_that_has_less_to_do_is_told_soon_and_not_at_once() -> None:
+    fleet, _ = await _fleet()
+    fleet.decide(START)
+    await fleet.write()
+    pokes: list[None] = []
+    fleet.poke_writer = lambda: pokes.append(None)
+    fleet.picture.eased[NodeNumber(1)] = None
+    await fleet.settle(())
+    assert pokes == []
+    await wait_until(lambda: len(pokes) == 1, "the writer is poked")
+    await fleet.hush()
