@@ -16,8 +16,9 @@ from ebbtide.testing.agents import LEASE_S
 from ebbtide.testing.builders import registration, spec
 from ebbtide.testing.stage import Stage
 
-SEEDS = int(os.environ.get("EBB_SEEDS", "200"))
-FIRST = int(os.environ.get("EBB_SEED", "0"))
+SEED = os.environ.get("EBB_SEED", "")
+SEEDS = 200
+LONG_BATCHES, LONG_BATCH = 100, 50
 STEPS = 30
 FINAL = ("job.succeeded", "job.failed", "job.stopped", "job.rejected")
 EXITS = (0, 0, 0, 256, 9, 127 << 8)
@@ -127,6 +128,18 @@ async def run_world(seed: int) -> None:
     assert all(any(end in stage.story(job) for end in FINAL) for job in jobs)
 
 
-@pytest.mark.parametrize("seed", range(FIRST, FIRST + (1 if "EBB_SEED" in os.environ else SEEDS)))
+@pytest.mark.parametrize("seed", [int(SEED)] if SEED else range(SEEDS))
 async def test_whatever_happens_every_job_ends_and_no_promise_is_broken(seed: int) -> None:
     await run_world(seed)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("batch", range(LONG_BATCHES))
+async def test_thousands_of_worlds_break_no_promise(batch: int) -> None:
+    for seed in range(SEEDS + batch * LONG_BATCH, SEEDS + (batch + 1) * LONG_BATCH):
+        try:
+            await run_world(seed)
+        except Exception as error:
+            error.add_note(f"run it again by EBB_SEED={seed} pytest tests/simulation")
+            raise
