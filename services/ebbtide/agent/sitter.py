@@ -37,27 +37,37 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from signal import (
         SIG_BLOCK,
+        SIG_DFL,
+        SIG_IGN,
         SIG_SETMASK,
         SIGCHLD,
         SIGKILL,
         SIGTERM,
         SIGUSR1,
+        getsignal,
         pthread_sigmask,
+        signal,
         sigtimedwait,
         sigwaitinfo,
+        valid_signals,
     )
 else:
     # The builtin module: the other one makes enums of every number, in every sitter's memory.
     from _signal import (
         SIG_BLOCK,
+        SIG_DFL,
+        SIG_IGN,
         SIG_SETMASK,
         SIGCHLD,
         SIGKILL,
         SIGTERM,
         SIGUSR1,
+        getsignal,
         pthread_sigmask,
+        signal,
         sigtimedwait,
         sigwaitinfo,
+        valid_signals,
     )
 
 FRAME_MAX = 192 * 1024
@@ -256,6 +266,10 @@ def _become_the_worker(plan: Plan, log: int, sitter: int) -> None:
     _write(b"/proc/self/oom_score_adj", _OOM_FIRST)
     os.dup2(log, 1)
     os.dup2(log, 2)
+    # What whoever started the node ignored, as nohup does the hang-up, execve would hand on.
+    for number in valid_signals():
+        if getsignal(number) == SIG_IGN:
+            signal(number, SIG_DFL)
     pthread_sigmask(SIG_SETMASK, ())
     command = plan.args[0]
     if b"/" in command:

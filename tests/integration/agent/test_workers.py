@@ -1,5 +1,6 @@
 """Workers of a real keeper: started, ended, and what is said of them."""
 
+import signal
 import sys
 from pathlib import Path
 
@@ -71,6 +72,11 @@ GLIBC_SIGNALS = 0b11 << 31
 async def test_a_worker_inherits_no_blocked_and_no_ignored_signal(
     rig: Rig,
 ) -> None:
+    rig.keeper.kill()
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    rig.keeper.start()
+    signal.signal(signal.SIGHUP, before)
+    await rig.restart_agent()
     blocked = "grep SigBlk /proc/self/status; grep SigIgn /proc/self/status"
     await rig.fleet.desire(shell(blocked))
     await rig.fleet.ended()
