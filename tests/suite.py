@@ -186,6 +186,8 @@ def main(argv: Sequence[str]) -> int:
     given = parser.parse_args(argv)
     # A test must not depend on byte code being there, nor pay for it each time.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    # Shells have what they start in the background ignore this one; tests interrupt programs.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     begun = time.monotonic()
     total = Sum() if given.again or given.long else check()
     if not given.check:
