@@ -49,8 +49,9 @@ def ended(platform: Platform, job: str, timeout_s: float = 120) -> str:
 
 
 class Result(NamedTuple):
-    """What the training left: its score, its number of rounds, its predictions on the test rows."""
+    """What a job's training left: score, number of rounds, predictions on the test rows."""
 
+    job: str
     accuracy: float
     rounds: int
     predictions: np.ndarray
@@ -60,7 +61,7 @@ def result(platform: Platform, job: str) -> Result:
     """Read what the training left."""
     folder = platform.home / "store" / "checkpoints" / job / "result"
     facts = json.loads((folder / "result.json").read_text())
-    return Result(facts["accuracy"], facts["rounds"], np.load(folder / "predictions.npy"))
+    return Result(job, facts["accuracy"], facts["rounds"], np.load(folder / "predictions.npy"))
 
 
 @pytest.fixture(scope="module")
@@ -81,11 +82,9 @@ def test_two_workers_train_and_the_log_tells_their_life(
     platform: Platform, undisturbed: Result
 ) -> None:
     assert undisturbed.accuracy >= 0.95
-    jobs = json.loads(platform.ebb("ls", "--json"))
-    job = jobs["jobs"][0]["id"] if isinstance(jobs, dict) else jobs[0]["id"]
-    printed = platform.ebb("logs", job, "--worker", "all")
+    printed = platform.ebb("logs", undisturbed.job, "--worker", "all")
     assert "accuracy" in printed
-    tags = [tag_of(one.body) for one in platform.story(job)]
+    tags = [tag_of(one.body) for one in platform.story(undisturbed.job)]
     assert tags[:4] == ["job.submitted", "job.queued", "pool.gang_placed", "job.placed"]
     assert "attempt.running" in tags
     assert tags.count("worker.ended") == 2
