@@ -44,6 +44,7 @@ class Fleet(Pure[Picture]):
     def __init__(self, context: Context) -> None:
         super().__init__(CARD, Picture, lambda _picture, _now: Decision())
         self._cell, self._bus, self._clock = context.cell, context.bus, context.clock
+        self._source = context.source
         self._inbox = Inbox()
         self._reports: Asked[Report] = Asked(context.clock)
         self._registrations: Asked[Registration] = Asked(context.clock)
@@ -69,6 +70,9 @@ class Fleet(Pure[Picture]):
         would have nodes do what is long over.
         """
         self._is_current = True
+        # A new epoch may have no event of its own yet; without it, agents that know more of the
+        # old one would be waited for by nobody.
+        self.picture.epoch = max(self.picture.epoch, self._source.position.epoch)
         return decide(self.picture, self._inbox, now)
 
     async def settle(self, dropped: Sequence[int]) -> None:

@@ -8,6 +8,7 @@ import msgspec
 
 from ebbtide.chassis.context import Context
 from ebbtide.contracts import subjects
+from ebbtide.contracts.agents import Desired
 from ebbtide.contracts.envelope import Append
 from ebbtide.contracts.errors import Malformed, Rejected
 from ebbtide.contracts.events import GangPlaced, NodeJoined, Place
@@ -44,7 +45,7 @@ class SlowBus(MemoryBus):
         return await super().kv_put(bucket, key, value, revision)
 
 
-async def _fleet(*names: str) -> tuple[Fleet, SlowBus]:
+async def _fleet(*names: str, epoch: int = 1) -> tuple[Fleet, SlowBus]:
     """Make a fleet that has folded these nodes, or one, and has not decided yet."""
     clock = VirtualClock()
     log, bus = MemoryLog(clock), SlowBus(MemoryServer(), clock)
@@ -60,8 +61,12 @@ async def _fleet(*names: str) -> tuple[Fleet, SlowBus]:
         )
         append = Append(stream=f"node-{number}", body=body)
         await log.append(decided(unit(append), read_to=await log.head()))
+    while (await log.head()).epoch < epoch:
+        await log.raise_epoch()
     await bus.ensure_bucket(BUCKET)
-    fleet = Fleet(Context("main", log, Reader(log), bus, clock, Path(), "", {}))
+    reader = Reader(log)
+    await reader.start()
+    fleet = Fleet(Context("main", log, reader, bus, clock, Path(), "", {}))
     fleet.fold(await log.read(0, 10))
     return fleet, bus
 
@@ -151,3 +156,17 @@ async def test_a_node_that_has_less_to_do_is_told_soon_and_not_at_once() -> None
     assert pokes == []
     await wait_until(lambda: len(pokes) == 1, "the writer is poked")
     await fleet.hush()
+
+
+async def test_nodes_are_told_of_a_new_epoch_in_which_nothing_has_happened_yet() -> None:
+    """A log that was put back: what nodes know of the old one must not silence them for ever."""
+    fleet, bus = await _fleet(epoch=2)
+    forgotten = msgspec.json.encode(Desired(epoch=1, position=99))
+    await bus.kv_put(BUCKET, "n1", forgotten, 0)
+    fleet.decide(START)
+    await fleet.settle(())
+    await fleet.write()
+    entry = await bus.kv_get(BUCKET, "n1")
+    assert entry is not None
+    told = msgspec.json.decode(entry.value, type=Desired)
+    assert (told.epoch, told.position) == (2, 1)
