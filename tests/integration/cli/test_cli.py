@@ -42,7 +42,11 @@ async def _start(api: RunningDoor | None, *argv: str, **environ: str) -> asyncio
 
 
 async def _finish(process: asyncio.subprocess.Process) -> Done:
-    out, err = await asyncio.wait_for(process.communicate(), 30)
+    try:
+        out, err = await asyncio.wait_for(process.communicate(), 30)
+    except TimeoutError:
+        process.kill()
+        raise
     assert process.returncode is not None
     return Done(process.returncode, out.decode(), err.decode())
 
