@@ -40,7 +40,7 @@ async def test_a_running_workers_log_is_read_from_its_node(rig: Rig) -> None:
         # Never a file of the machine's: an agent that runs as root would empty it.
         "mkdir -p $EBB_CHECKPOINTS; ln -sf $EBB_CHECKPOINTS/theirs ../log; echo theirs >../log",
         "rm -rf ../log ../work",
-        "chmod 000 . ../log; chmod 000 ..",
+        "chmod 000 ../log .. .",
         "cd ..; rmdir work; mkdir -m 700 other; ln -s other work",
     ],
 )

@@ -10,7 +10,7 @@ from ebbtide.agent.runtimes.process import wipe
 NOBODY = 65_534
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to be somebody else")
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 def test_a_folder_without_rights_is_removed_by_its_owner(tmp_path: Path) -> None:
     """In a child that is nobody, for rights mean nothing to root."""
     inner = tmp_path / "slot" / "work" / "deep"
