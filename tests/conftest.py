@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from ebbtide.testing.servers import (
     NatsServer,
@@ -15,6 +16,10 @@ from ebbtide.testing.servers import (
     postgres_for_tests,
     server_folder,
 )
+
+# How long an example takes says how busy the machine is, not what the code is worth.
+settings.register_profile("suite", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("suite")
 
 
 @pytest.fixture(scope="session")

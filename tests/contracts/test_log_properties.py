@@ -73,7 +73,8 @@ async def test_dropped_units_leave_the_others_as_if_they_had_never_been_in_memor
 
 
 @settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=60,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(wanted=_batches)
 async def test_dropped_units_leave_the_others_as_if_they_had_never_been_in_postgres(
@@ -186,6 +187,4 @@ async def _answer(asked: Any) -> Any:
 
 def test_postgres_answers_as_memory_does(log_url: str) -> None:
     machine = type("Machine", (Twins,), {"url": log_url})
-    run_state_machine_as_test(
-        machine, settings=settings(max_examples=40, stateful_step_count=25, deadline=None)
-    )
+    run_state_machine_as_test(machine, settings=settings(max_examples=40, stateful_step_count=25))
