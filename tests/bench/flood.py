@@ -33,7 +33,7 @@ def flood(running: Running, connections: int, seconds: float) -> tuple[int, list
                 request = _request(token, running.client.cell)
                 began = time.perf_counter()
                 connection.sendall(request)
-                answer = connection.recv(65536)
+                answer = _answer(connection)
                 if not answer.startswith(b"HTTP/1.1 201"):
                     raise RuntimeError(answer[:400])
                 waits[number].append((time.perf_counter() - began) * 1e3)
@@ -45,6 +45,18 @@ def flood(running: Running, connections: int, seconds: float) -> tuple[int, list
         thread.join()
     every = [wait for lane_waits in waits for wait in lane_waits]
     return len(every), every
+
+
+def _answer(connection: socket.socket) -> bytes:
+    """Read one answer whole: head and body may come apart."""
+    answer = b""
+    while True:
+        answer += connection.recv(65536)
+        head, found, body = answer.partition(b"\r\n\r\n")
+        if found:
+            size = int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
+            if len(body) >= size:
+                return answer
 
 
 def _request(token: str, cell: str) -> bytes:
