@@ -88,7 +88,7 @@ class CpuScope:
         ):
             folder = Path(base) / f"ebb-bench-{os.getpid()}"
             with contextlib.suppress(OSError):
-                folder.mkdir()
+                folder.mkdir(exist_ok=True)
                 if (folder / name).exists():
                     (folder / "cgroup.procs").write_text(str(os.getpid()))
                     self._file = folder / name

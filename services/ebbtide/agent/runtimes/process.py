@@ -385,10 +385,19 @@ def _is_as_laid_out(folder: Path) -> bool:
         if log is not None and (log.st_mode != stat.S_IFREG | 0o600 or log.st_nlink != 1):
             return False
         if log is not None and log.st_size:
-            os.truncate(folder / "log", 0)
+            _empty(folder / "log")
     except (OSError, KeyError):
         return False
     return True
+
+
+def _empty(log: Path) -> None:
+    """Empty a file, and never what a link in its place points to."""
+    fd = os.open(log, os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        os.ftruncate(fd, 0)
+    finally:
+        os.close(fd)
 
 
 def wipe(folder: Path) -> None:
