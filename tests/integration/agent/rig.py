@@ -245,7 +245,8 @@ class Rig:
 
     def pids(self) -> list[int]:
         """Read the pids that workers have written into their folders."""
-        texts = [path.read_text() for path in (self.state / "workers").glob("*/work/pid")]
+        files = [slot / "work" / "pid" for slot in (self.state / "workers").glob("*")]
+        texts = [file.read_text() for file in files if file.exists()]
         return [int(text) for text in texts if text.strip()]
 
     def group(self) -> cgroups.Group:
