@@ -37,16 +37,11 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from signal import (
         SIG_BLOCK,
-        SIG_DFL,
-        SIG_IGN,
-        SIG_SETMASK,
         SIGCHLD,
         SIGKILL,
         SIGTERM,
         SIGUSR1,
-        getsignal,
         pthread_sigmask,
-        signal,
         sigtimedwait,
         sigwaitinfo,
         valid_signals,
@@ -55,16 +50,11 @@ else:
     # The builtin module: the other one makes enums of every number, in every sitter's memory.
     from _signal import (
         SIG_BLOCK,
-        SIG_DFL,
-        SIG_IGN,
-        SIG_SETMASK,
         SIGCHLD,
         SIGKILL,
         SIGTERM,
         SIGUSR1,
-        getsignal,
         pthread_sigmask,
-        signal,
         sigtimedwait,
         sigwaitinfo,
         valid_signals,
@@ -81,9 +71,11 @@ suspend.
 """
 LEASE_BYTES = 64
 CHILDREN_BYTES = 65536
-_PR_SET_PDEATHSIG = 1
+GUARD_FD = 99
+"""Where a worker finds its guard: out of the way of scripts, which use the small numbers."""
 _PR_SET_CHILD_SUBREAPER = 36
-_EXEC_FAILED = 127
+_F_SETFL, _F_SETOWN, _F_SETSIG, _O_ASYNC = 4, 8, 10, 0o20000
+"""Linux's numbers; the module that names them is no builtin one everywhere."""
 _OOM_FIRST = b"500"
 """Added to a worker's score.
 
@@ -91,9 +83,15 @@ Its group's memory is its own doing, and the node's daemons live on.
 """
 _WAITED = frozenset((SIGCHLD, SIGTERM, SIGUSR1))
 
-_prctl = ctypes.CDLL(None, use_errno=True).prctl
+_SIGNALS = tuple(valid_signals())
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_prctl = _libc.prctl
 _prctl.argtypes = (ctypes.c_int,) + (ctypes.c_ulong,) * 4
 _prctl.restype = ctypes.c_int
+_fcntl = _libc.fcntl
+_fcntl.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_long)
+_fcntl.restype = ctypes.c_int
 
 
 class Plan:
@@ -157,7 +155,7 @@ def serve(door: socket, lives: int) -> None:
     rights = [(SOL_SOCKET, SCM_RIGHTS, pidfd.to_bytes(4, "little"))]
     door.sendmsg([b"hello %d" % pid], rights, MSG_NOSIGNAL)
     os.close(pidfd)
-    group = Group()
+    group, guard = Group(), _new_guard()
     while True:
         frame = door.recv(FRAME_MAX)
         if not frame:
@@ -167,7 +165,7 @@ def serve(door: socket, lives: int) -> None:
             continue
         while sigtimedwait(_WAITED, 0):
             continue  # meant for the worker before: the agent had not yet heard of its end
-        if not _say(door, _sit(Plan(frame), group, lives, door)):
+        if not _say(door, _sit(Plan(frame), group, guard, lives, door)):
             return
 
 
@@ -180,7 +178,7 @@ def _say(door: socket, answer: bytes) -> bool:
     return True
 
 
-def _sit(plan: Plan, group: Group, lives: int, door: socket) -> bytes:
+def _sit(plan: Plan, group: Group, guard: int, lives: int, door: socket) -> bytes:
     """Run one worker to its end; give what is then to be said to the agent."""
     log = -1
     os.lseek(lives, plan.slot * RECORD_BYTES, os.SEEK_SET)
@@ -190,7 +188,7 @@ def _sit(plan: Plan, group: Group, lives: int, door: socket) -> bytes:
             return b"look " + plan.key
         log = os.open(plan.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         os.chdir(plan.work)
-        return _run(plan, group, lives, door, log)
+        return _run(plan, group, guard, lives, door, log)
     except OSError as error:
         return b"fail %s %s" % (plan.key, _words(error))
     finally:
@@ -207,11 +205,13 @@ def _is_planned(plan: Plan, lives: int) -> bool:
     return fresh and first.startswith(b"P " + plan.key + b" ")
 
 
-def _run(plan: Plan, group: Group, lives: int, door: socket, log: int) -> bytes:
+def _run(
+    plan: Plan, group: Group, guard: int, lives: int, door: socket, log: int
+) -> bytes:
     at = plan.slot * RECORD_BYTES + HALF_BYTES
     story = b"S %d %d\n" % (os.getpid(), group.number)
     os.pwrite(lives, story, at)
-    worker, failure = _start(plan, log)
+    worker, failure = _start(plan, guard, log)
     status, cut_off = -1, False
     if not failure:
         line = b"R %d %d\n" % (worker, time.time_ns())
@@ -239,52 +239,59 @@ def _words(error: OSError) -> bytes:
     return (str(error.strerror).encode() + b": " + shown)[:DETAIL_MAX].replace(b"\n", b" ")
 
 
-def _start(plan: Plan, log: int) -> tuple[int, bytes]:
-    """Fork and execute the worker; give its pid and, when it could not be executed, why."""
-    sitter = os.getpid()
-    read, write = os.pipe()
-    worker = os.fork()
-    if worker == 0:
-        try:
-            _become_the_worker(plan, log, sitter)
-        except OSError as error:
-            os.write(write, _words(error))
-        finally:
-            os._exit(_EXEC_FAILED)
-    os.close(write)
-    failure = os.read(read, DETAIL_MAX)
-    os.close(read)
-    return worker, failure
+def _start(plan: Plan, guard: int, log: int) -> tuple[int, bytes]:
+    """Execute the worker; give its pid and, when it could not be executed, why.
 
-
-def _become_the_worker(plan: Plan, log: int, sitter: int) -> None:
-    os.setpgid(0, 0)
-    # Set first, checked after: a sitter that died in between would leave an orphan.
-    _prctl(_PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0)
-    if os.getppid() != sitter:
-        return
-    _write(b"/proc/self/oom_score_adj", _OOM_FIRST)
-    os.dup2(log, 1)
-    os.dup2(log, 2)
-    # What whoever started the node ignored, as nohup does the hang-up, execve would hand on.
-    for number in valid_signals():
-        if getsignal(number) == SIG_IGN:
-            signal(number, SIG_DFL)
-    pthread_sigmask(SIG_SETMASK, ())
+    Along PATH as a shell does: a file that may not be executed is remembered but not the last word.
+    """
     command = plan.args[0]
-    if b"/" in command:
-        os.execve(command, plan.args, plan.env)  # noqa: S606 - what was asked for
-    # As a shell does: along PATH, and a file that may not be executed is remembered but not the
-    # last word.
+    paths = [command]
+    if b"/" not in command:
+        folders = plan.env.get(b"PATH", b"/usr/bin:/bin").split(b":")
+        paths = [folder + b"/" + command for folder in folders]
     refused: OSError = FileNotFoundError(2, "No such file or directory", command)
-    for folder in plan.env.get(b"PATH", b"/usr/bin:/bin").split(b":"):
+    for path in paths:
         try:
-            os.execve(folder + b"/" + command, plan.args, plan.env)  # noqa: S606
+            os.stat(path)
+            return _spawn(path, plan, guard, log), b""
         except (FileNotFoundError, NotADirectoryError):
             continue
         except OSError as error:
             refused = error
-    raise refused
+    return 0, _words(refused)
+
+
+def _spawn(path: bytes, plan: Plan, guard: int, log: int) -> int:
+    """Have the C library start it: a fork would copy this interpreter only to throw it away."""
+    worker = os.posix_spawn(
+        path,
+        plan.args,
+        plan.env,
+        file_actions=(
+            (os.POSIX_SPAWN_DUP2, log, 1),
+            (os.POSIX_SPAWN_DUP2, log, 2),
+            (os.POSIX_SPAWN_DUP2, guard, GUARD_FD),
+        ),
+        setpgroup=0,
+        setsigmask=(),
+        # What whoever started the node ignored, as nohup does the hang-up, would be handed on.
+        setsigdef=_SIGNALS,
+    )
+    _fcntl(guard, _F_SETOWN, -worker)
+    _write(b"/proc/%d/oom_score_adj" % worker, _OOM_FIRST)
+    return worker
+
+
+def _new_guard() -> int:
+    """Make what kills a worker's process group when its sitter is gone, whoever else is left.
+
+    The worker inherits the reading end of a pipe whose writing end only the sitter has. When that
+    closes, the kernel sends the group the signal that was asked for, which cannot be refused.
+    """
+    guard, _ = os.pipe()
+    _fcntl(guard, _F_SETSIG, SIGKILL)
+    _fcntl(guard, _F_SETFL, _O_ASYNC)
+    return guard
 
 
 def lease_left_s(path: bytes) -> float:

@@ -78,12 +78,13 @@ def processes_of(rig: Rig) -> list[int]:
 
 
 async def test_a_sitter_killed_while_nobody_looks_reads_lost_too(rig: Rig) -> None:
-    await rig.fleet.desire(shell("sleep 600"))
-    running = await rig.fleet.running()
+    await rig.fleet.desire(shell("sleep 600 & wait"))
+    await rig.fleet.running()
     pid = sitters_of(rig.state)[0]
     await rig.stop_agent()
+    assert len(processes_of(rig)) >= 1
     os.kill(pid, signal.SIGKILL)
-    await wait_until(lambda: not lives(running.pid), "the worker died with it")
+    await wait_until(lambda: not processes_of(rig), "the worker's group died with it")
     rig.start_agent()
     assert (await rig.fleet.ended()).cause is EndCause.LOST
 
