@@ -205,9 +205,7 @@ def _is_planned(plan: Plan, lives: int) -> bool:
     return fresh and first.startswith(b"P " + plan.key + b" ")
 
 
-def _run(
-    plan: Plan, group: Group, guard: int, lives: int, door: socket, log: int
-) -> bytes:
+def _run(plan: Plan, group: Group, guard: int, lives: int, door: socket, log: int) -> bytes:
     at = plan.slot * RECORD_BYTES + HALF_BYTES
     story = b"S %d %d\n" % (os.getpid(), group.number)
     os.pwrite(lives, story, at)
