@@ -5,13 +5,14 @@ stand is a ``Conflict``, a server that is away is ``Unavailable`` at once, witho
 would speak later. A handler keeps running when the connection is lost.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from ebbtide.chassis.bus import Entry, Handler, Message, Outgoing, Subscription, Watcher
 from ebbtide.chassis.bus_nats_jetstream import REQUEST_TIMEOUT_S, JetStream, stream_of
 from ebbtide.chassis.bus_nats_key import KeyWatch
-from ebbtide.chassis.bus_nats_link import Door, Link
+from ebbtide.chassis.bus_nats_link import STATUS, Door, Link
 from ebbtide.chassis.bus_nats_listening import Listening
 from ebbtide.chassis.bus_nats_ordered import Ordered
 from ebbtide.contracts.errors import Conflict, NotFound, Unavailable
@@ -89,6 +90,23 @@ class NatsBus:
     async def request(self, subject: str, data: bytes, timeout_s: float) -> bytes:
         """Send and give the first answer."""
         return (await self._link.ask(subject, data, timeout_s)).data
+
+    async def request_all(self, subject: str, data: bytes, within_s: float) -> list[bytes]:
+        """Send a question that many answer, and give every answer that comes ``within_s``."""
+        answers: list[bytes] = []
+
+        async def take(message: Message) -> None:
+            if STATUS not in message.headers:  # "nobody listens" is no answer
+                answers.append(message.data)
+
+        inbox = self._link.client().new_inbox()
+        listening = await self.subscribe(inbox, take)
+        try:
+            await self._link.send(subject, data, reply=inbox)
+            await asyncio.sleep(within_s)
+        finally:
+            await listening.close()
+        return answers
 
     async def subscribe(self, subject: str, handler: Handler, queue: str = "") -> Subscription:
         """Have ``handler`` awaited per message, one at a time."""

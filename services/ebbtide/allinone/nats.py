@@ -20,8 +20,10 @@ from urllib.parse import quote
 from ebbtide.allinone.child import SEARCH_PATH, Child
 
 SERVICES = "services"
+SYSTEM = "system"
 PROGRAM = "nats-server"
 START_TIMEOUT_S = 60.0
+SYSTEM_MAY = ("PING", "*.CONNZ", "*.KICK")
 # Who connects while nobody answers for tokens is held this long, also when the server shall end.
 AUTH_TIMEOUT_S = 2
 # Bodies of events are at most 64 KiB; desired state of a node with many attempts is the largest
@@ -37,9 +39,13 @@ class NatsUnusableError(Exception):
 
 
 class Callout(NamedTuple):
-    """Who answers for tokens: whoever signs with the seed of ``issuer``, a public key."""
+    """Who answers for tokens: whoever signs with the seed of ``issuer``, a public key.
+
+    With ``system_password`` they may also end the connection of a token that was revoked.
+    """
 
     issuer: str
+    system_password: str
 
 
 def program(environ: Mapping[str, str]) -> Path:
@@ -86,7 +92,15 @@ class Nats:
     @property
     def url(self) -> str:
         """Address with the services' credentials; must not be printed."""
-        return f"nats://{SERVICES}:{quote(self.password, safe='')}@127.0.0.1:{self.port}"
+        return self._url(SERVICES, self.password)
+
+    @property
+    def system_url(self) -> str:
+        """Address with the credentials that end connections; must not be printed."""
+        return self._url(SYSTEM, self.callout.system_password) if self.callout is not None else ""
+
+    def _url(self, user: str, password: str) -> str:
+        return f"nats://{user}:{quote(password, safe='')}@127.0.0.1:{self.port}"
 
     def child(self, environ: Mapping[str, str], log: Path) -> Child:
         """Write the configuration and say how to start the server."""
@@ -131,7 +145,7 @@ class Nats:
 
 
 def render_config(nats: Nats) -> str:
-    """Render the configuration. The user ``services`` bypasses the call-out; others go there."""
+    """Render the configuration. Its own two users bypass the call-out; others go there."""
     lines = [
         f"listen: {json.dumps(f'127.0.0.1:{nats.port}')}",
         f"server_name: {json.dumps(f'ebbtide-{nats.port}')}",
@@ -149,7 +163,19 @@ def render_config(nats: Nats) -> str:
         lines += [
             "  auth_callout {",
             f"    issuer: {nats.callout.issuer}",
-            f"    auth_users: [{SERVICES}]",
+            f"    auth_users: [{SERVICES}, {SYSTEM}]",
             "  }",
+            "}",
+            "accounts {",
+            f"  $SYS {{ users: [{_system_user(nats.callout)}] }}",
         ]
     return "\n".join([*lines, "}", ""])
+
+
+def _system_user(callout: Callout) -> str:
+    """Render who may look for connections of a token and end them, and nothing else."""
+    allowed = json.dumps([f"$SYS.REQ.SERVER.{subject}" for subject in SYSTEM_MAY])
+    return (
+        f"{{user: {SYSTEM}, password: {json.dumps(callout.system_password)}, "
+        f"permissions: {{publish: {allowed}, subscribe: [_INBOX.>]}}}}"
+    )

@@ -28,7 +28,14 @@ SERVICES = (
 AGENT, KEEPER, SERVICE, SERVER = range(4)
 STAGES = (AGENT, KEEPER, SERVICE, SERVER)
 # Known to the services alone: a program that a worker starts must not find them in its agent.
-SERVICES_ONLY = ("EBB_DATABASE_URL", "EBB_NATS_URL", "EBB_API_BOOTSTRAP_TOKENS", "EBB_TOKEN")
+SERVICES_ONLY = (
+    "EBB_DATABASE_URL",
+    "EBB_NATS_URL",
+    "EBB_API_BOOTSTRAP_TOKENS",
+    "EBB_API_CALLOUT_SEED",
+    "EBB_API_CALLOUT_SYSTEM_URL",
+    "EBB_TOKEN",
+)
 
 
 class Part(NamedTuple):
@@ -68,9 +75,8 @@ class Plan:
             self.database_url = self.postgres.url
         if not self.nats_url:
             issuer = home.issuer_public.read_text().strip()
-            self.nats = Nats(
-                home.nats, platform.nats_port, home.secret("nats.password"), Callout(issuer)
-            )
+            callout = Callout(issuer, home.secret("nats-system.password"))
+            self.nats = Nats(home.nats, platform.nats_port, home.secret("nats.password"), callout)
             self.nats_url = self.nats.url
 
     def kept_ports(self) -> dict[str, int]:
@@ -130,8 +136,10 @@ class Plan:
             "EBB_API_HOST": LOOPBACK,
             "EBB_API_PORT": str(self.platform.api_port),
             "EBB_API_BOOTSTRAP_TOKENS": str(self.home.secrets),
-            "EBB_API_CALLOUT_SEED": str(self.home.issuer_seed) if self.nats is not None else "",
         }
+        if self.nats is not None:
+            env["EBB_API_CALLOUT_SEED"] = str(self.home.issuer_seed)
+            env["EBB_API_CALLOUT_SYSTEM_URL"] = self.nats.system_url
         child = Child(name, python(module), env, self._log(name))
         return Part(name, SERVICE, lambda: child)
 

@@ -2,15 +2,15 @@
 
 The server asks on ``$SYS.REQ.USER.AUTH`` with a signed claim; the answer is a user claim with
 rights, signed by the issuer that the server's configuration names. A connection that was let in
-outlives this responder; a revoked token is refused at the next connection. A wrong token is refused
-and never logged.
+outlives this responder; it carries its token's name, by which :mod:`ebbtide.api.expulsion` finds it
+when the token is revoked. A wrong token is refused and never logged.
 """
 
 import asyncio
 import base64
 import hashlib
 from collections.abc import Callable
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 import nkeys
@@ -21,7 +21,7 @@ from ebbtide.chassis.clock import millis
 from ebbtide.contracts import subjects
 from ebbtide.contracts.errors import Unavailable
 from ebbtide.contracts.events import TokenKind
-from ebbtide.contracts.ids import is_name
+from ebbtide.contracts.ids import TokenId, is_name
 
 ASK = "$SYS.REQ.USER.AUTH"
 READY_WAIT_S = 1.5
@@ -40,11 +40,17 @@ _log = structlog.get_logger()
 class Grant(msgspec.Struct, frozen=True, kw_only=True):
     """Whom a live token stands for; ``subject`` is the node of an agent."""
 
+    token: TokenId
     kind: TokenKind
     subject: str
 
 
 Lookup = Callable[[str], Grant | None]
+
+
+def user_of(token: TokenId) -> str:
+    """Give the name by which the server knows connections of a token; no client can choose it."""
+    return f"token:{token}"
 
 
 class Allowed(msgspec.Struct, frozen=True):
@@ -71,6 +77,13 @@ class Rights(msgspec.Struct, frozen=True, kw_only=True):
     payload: int = -1
     type: Literal["user"] = "user"
     version: int = 2
+
+
+class User(NamedTuple):
+    """Who was recognised: the name that the connection gets, and what it may do."""
+
+    name: str
+    rights: Rights
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -156,22 +169,23 @@ class Callout:
         except (ValueError, msgspec.DecodeError):
             _log.warning("callout.malformed")
             return
-        rights = self._rights(question)
-        if rights is None:
+        user = self._user(question)
+        if user is None:
             _log.info("callout.refused", host=question.client_info.host)
-        answer = self._signer.answer(question, rights, millis() // 1000)
+        answer = self._signer.answer(question, user, millis() // 1000)
         try:
             await self._bus.publish(message.reply, answer)
         except Unavailable:
             return  # who asked is gone with the connection, and asks again
 
-    def _rights(self, question: _Question) -> Rights | None:
+    def _user(self, question: _Question) -> User | None:
         login = question.connect_opts
         text = login.password or login.auth_token
         grant = self._lookup(text) if 0 < len(text) <= PASSWORD_MAX else None
         if grant is None or login.user not in ("", grant.subject):
             return None
-        return rights_of(grant, self._cell)
+        rights = rights_of(grant, self._cell)
+        return User(user_of(grant.token), rights) if rights is not None else None
 
     async def _wait_for_tokens(self) -> None:
         try:
@@ -188,17 +202,24 @@ class Signer:
         self._keys = nkeys.from_seed(bytearray(seed.strip().encode()))
         self._issuer = self._keys.public_key.decode()
 
-    def answer(self, question: "_Question", rights: Rights | None, now_s: int) -> bytes:
-        """Write the answer to a question: a user claim with ``rights``, or a refusal."""
-        user = question.user_nkey
-        if rights is None:
+    def answer(self, question: "_Question", user: User | None, now_s: int) -> bytes:
+        """Write the answer to a question: a claim for ``user``, or a refusal."""
+        key = question.user_nkey
+        if user is None:
             verdict = Verdict(error=NO, type="authorization_response", version=2)
         else:
-            claim = Claim(iss=self._issuer, sub=user, aud=ACCOUNT, iat=now_s, nats=rights)
+            claim = Claim(
+                iss=self._issuer,
+                sub=key,
+                aud=ACCOUNT,
+                iat=now_s,
+                nats=user.rights,
+                name=user.name,
+            )
             jwt = self._sign(claim)
             verdict = Verdict(jwt=jwt, type="authorization_response", version=2)
         server = question.server_id.id
-        answer = Claim(iss=self._issuer, sub=user, aud=server, iat=now_s, nats=verdict)
+        answer = Claim(iss=self._issuer, sub=key, aud=server, iat=now_s, nats=verdict)
         return self._sign(answer).encode()
 
     def _sign(self, claim: Claim) -> str:

@@ -4,6 +4,8 @@ import asyncio
 import os
 from pathlib import Path
 
+import structlog
+
 from ebbtide.api.codes import CodeStore
 from ebbtide.api.door import Door
 from ebbtide.api.feed import Feed
@@ -15,6 +17,9 @@ from ebbtide.api.settings import Settings
 from ebbtide.api.tokens import recognise
 from ebbtide.chassis.context import Context, Part
 from ebbtide.chassis.settings import load
+from ebbtide.contracts.ids import TokenId
+
+_log = structlog.get_logger("ebbtide.api")
 
 
 def door_for(context: Context) -> Door:
@@ -42,6 +47,11 @@ def parts(context: Context) -> list[Part]:
     first: list[Part] = [door.projector]
     if settings.callout_seed:
         first.append(_callout(context, Path(settings.callout_seed), door, ready))
+    if settings.callout_system_url:
+        first.append(_expulsion(settings.callout_system_url, door))
+    elif settings.callout_seed:
+        hint = "set EBB_API_CALLOUT_SYSTEM_URL"
+        _log.warning("expulsion.off", why="NATS's system account is not known", hint=hint)
     return [*first, HttpServer(door, settings, ready.set)]
 
 
@@ -52,8 +62,21 @@ def _callout(context: Context, seed: Path, door: Door, ready: asyncio.Event) -> 
 
     def lookup(text: str) -> Grant | None:
         token = recognise(door.picture.tokens, text)
-        return Grant(kind=token.kind, subject=token.subject) if token is not None else None
+        if token is None:
+            return None
+        return Grant(token=token.id, kind=token.kind, subject=token.subject)
 
     callout = Callout(context.bus, context.cell, seed.read_text(encoding="utf-8"), lookup)
     callout.ready = ready
     return callout
+
+
+def _expulsion(system_url: str, door: Door) -> Part:
+    """Have NATS end the connections of tokens that the door knows as revoked."""
+    from ebbtide.api.expulsion import Expulsion
+
+    def revoked() -> list[TokenId]:
+        known = door.picture.tokens.values()
+        return [token.id for token in known if token.kind == "agent" and token.revoked_at]
+
+    return Expulsion(system_url, revoked)

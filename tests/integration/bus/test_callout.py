@@ -1,104 +1,18 @@
 """What an agent may do on a real server that asks our call-out, and what it may not."""
 
-from collections.abc import AsyncIterator
-from pathlib import Path
-
 import pytest
 from structlog.testing import capture_logs
+from tests.integration.bus.rig import DESIRED, LEASE, TOKEN, Heard, Platform
 
-from ebbtide.allinone.nats import Callout as Issuer
-from ebbtide.allinone.nats import make_issuer
-from ebbtide.allinone.plan import without_credentials
-from ebbtide.api.callout import Callout, Grant
 from ebbtide.chassis.bus import Entry, Message
 from ebbtide.chassis.bus_nats import NatsBus
 from ebbtide.contracts.errors import Conflict, NotFound, Unavailable
-from ebbtide.contracts.subjects import inbox
-from ebbtide.testing.servers import NatsServer
 from ebbtide.testing.waiting import wait_until
-
-DESIRED, LEASE = "desired_main", "lease_main"
-TOKEN = "ebb_agent_1_secretsecret"
-
-
-class Platform:
-    """A server, a connection with the services' rights, and the call-out on another."""
-
-    def __init__(self, folder: Path) -> None:
-        seed, public = make_issuer()
-        self.seed = seed
-        self.log = folder / "nats.log"
-        self.server = NatsServer(folder, Issuer(public))
-        self.tokens = {
-            TOKEN: Grant(kind="agent", subject="n1"),
-            "ebb_agent_2_other": Grant(kind="agent", subject="n2"),
-            "ebb_member_3_team": Grant(kind="member", subject="team"),
-        }
-        self.looked_up = 0
-        self.opened: list[NatsBus] = []
-
-    async def start(self) -> None:
-        self.server.start()
-        self.services = await self.open("services")
-        self.desk = await self.open("callout")
-        self.callout = Callout(self.desk, "main", self.seed, self.look_up)
-        self.callout.ready.set()
-        await self.callout.start()
-        for bucket in (DESIRED, LEASE):
-            await self.services.ensure_bucket(bucket)
-
-    def look_up(self, text: str) -> Grant | None:
-        self.looked_up += 1
-        return self.tokens.get(text)
-
-    async def open(self, name: str) -> NatsBus:
-        bus = await NatsBus.connect(self.server.url, name)
-        self.opened.append(bus)
-        return bus
-
-    async def join(
-        self, node: str = "n1", token: str = TOKEN, *, user: str = "", wait_s: float = 5.0
-    ) -> NatsBus:
-        """Connect as the agent of ``node`` does."""
-        bus = await NatsBus.connect(
-            without_credentials(self.server.nats.url),
-            f"agent-{node}",
-            user=user or node,
-            password=token,
-            inbox_prefix=inbox("main", node),
-            narrow=True,
-            wait_s=wait_s,
-        )
-        self.opened.append(bus)
-        return bus
-
-    async def close(self) -> None:
-        for bus in self.opened:
-            await bus.close()
-        self.server.kill()
-
-
-class Heard(list[Message]):
-    async def __call__(self, message: Message) -> None:
-        self.append(message)
 
 
 class Seen(list[Entry]):
     async def __call__(self, entry: Entry) -> None:
         self.append(entry)
-
-
-@pytest.fixture
-async def platform(private_folder: Path) -> AsyncIterator[Platform]:
-    platform = Platform(private_folder)
-    await platform.start()
-    yield platform
-    await platform.close()
-
-
-@pytest.fixture
-async def agent(platform: Platform) -> NatsBus:
-    return await platform.join()
 
 
 async def answering(bus: NatsBus, subject: str) -> Heard:
@@ -321,11 +235,10 @@ async def test_a_connection_outlives_the_callout(platform: Platform, agent: Nats
     assert await agent.kv_put(LEASE, "n1", b"mine", 0) > 0
 
 
-async def test_a_revoked_token_keeps_its_connection_and_is_refused_at_the_next(
+async def test_a_revoked_token_is_refused_at_the_next_connection(
     platform: Platform, agent: NatsBus
 ) -> None:
-    del platform.tokens[TOKEN]
-    await agent.kv_put(LEASE, "n1", b"mine", 0)
+    platform.revoke(TOKEN)
     platform.server.kill()
     platform.server.start()
     before = platform.looked_up
@@ -334,7 +247,7 @@ async def test_a_revoked_token_keeps_its_connection_and_is_refused_at_the_next(
 
 
 async def test_an_agent_that_was_refused_comes_in_once_it_is_granted(platform: Platform) -> None:
-    grant = platform.tokens.pop(TOKEN)
+    grant = platform.revoke(TOKEN)
     bus = await platform.join(wait_s=0)
     await wait_until(lambda: platform.looked_up >= 2, "the agent has tried twice")
     platform.tokens[TOKEN] = grant

@@ -31,6 +31,16 @@ def test_agents_are_given_no_password_of_the_services(home: Home) -> None:
     given = " ".join(agents(plan)[0].child().env.values())
     assert home.secret("postgres.password") not in given
     assert home.secret("nats.password") not in given
+    assert home.secret("nats-system.password") not in given
+
+
+@pytest.mark.parametrize("variable", ["EBB_API_CALLOUT_SEED", "EBB_API_CALLOUT_SYSTEM_URL"])
+def test_who_may_let_agents_in_and_throw_them_out_is_told_to_services_alone(
+    home: Home, variable: str
+) -> None:
+    plan = Plan(home, platform(), {**NAMED, variable: "theirs"})
+    assert plan.services()[0].child().env[variable] == "theirs"
+    assert variable not in agents(plan)[0].child().env
 
 
 def test_agents_are_given_no_named_server_with_its_password(home: Home) -> None:
