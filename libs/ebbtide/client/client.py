@@ -49,6 +49,8 @@ WAIT_PATIENCE_S = 60.0
 UPLOAD_TIMEOUT_S = 300.0
 RECONNECT_S = 0.5
 PIECE_BYTES = 512 * 1024
+PAGE = 500
+"""Events asked for at a time."""
 LOST_TRIES = 5
 """How often the rest of a log is asked for before it is called missing; a second apart."""
 
@@ -220,18 +222,23 @@ class Client:
 
     def events(self, job: JobId | str, *, follow: bool = False) -> Iterator[StoryEvent]:
         """Give a job's story; with ``follow`` go on until it has ended."""
-        if not follow:
-            yield from self._get(f"{_job(job)}/events", Events)
-            return
-        yield from self._stream(f"{_job(job)}/events", "")
+        path = f"{_job(job)}/events"
+        yield from self._stream(path, "") if follow else self._pages(path, 0)
 
     def all_events(self, after: int, *, follow: bool = False) -> Iterator[StoryEvent]:
         """Give the platform's events after a position (admins only)."""
         if follow:
             yield from self._stream(f"/v1/events?after={after}", "")
             return
-        while page := self._get(f"/v1/events?after={after}", Events):
+        yield from self._pages("/v1/events", after)
+
+    def _pages(self, path: str, after: int) -> Iterator[StoryEvent]:
+        """Read events page by page; one that is not full is the last."""
+        while True:
+            page = self._get(f"{path}?after={after}&limit={PAGE}", Events)
             yield from page
+            if len(page) < PAGE:
+                return
             after = page[-1].position
 
     def _stream(self, path: str, last: str) -> Iterator[StoryEvent]:

@@ -11,16 +11,20 @@ from litestar.response import Stream
 from ebbtide.api import story
 from ebbtide.api.door import Door
 from ebbtide.api.http_common import PROBLEMS, Asking, door_of, only_admin, reached
+from ebbtide.api.tokens import Principal
 from ebbtide.contracts.envelope import Recorded
 from ebbtide.contracts.errors import Unavailable
 from ebbtide.contracts.events import tag_of
 from ebbtide.contracts.ids import JobId
 
 EVENT_STREAM = "text/event-stream"
-LIMIT_MAX = 2000
+LIMIT, LIMIT_MAX = 500, 2000
+"""Events on one page; most are a few hundred bytes, and none is larger than 64 KiB."""
 _HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 _END = b"event: end\ndata: {}\n\n"
 _ALIVE = b": waiting\n\n"
+After = Annotated[int, QueryParameter(ge=0, description="leave out what is up to this position")]
+Limit = Annotated[int, QueryParameter(ge=1, le=LIMIT_MAX, description="events on a page")]
 _encode = msgspec.json.Encoder().encode
 
 
@@ -44,9 +48,13 @@ def _line(door: Door, recorded: Recorded) -> bytes:
     return head + _encode(recorded) + b"\n\n"
 
 
-async def _lines(door: Door, batches: AsyncIterator[list[Recorded]]) -> AsyncIterator[bytes]:
+async def _lines(
+    door: Door, principal: Principal, batches: AsyncIterator[list[Recorded]]
+) -> AsyncIterator[bytes]:
     try:
         async for batch in batches:
+            if door.picture.tokens[principal.token].revoked_at is not None:
+                return  # whoever listens comes back, and is refused at the door
             yield b"".join(_line(door, recorded) for recorded in batch) or _ALIVE
     except Unavailable:
         return  # no end was said, so the caller comes back with the last id it saw
@@ -54,40 +62,45 @@ async def _lines(door: Door, batches: AsyncIterator[list[Recorded]]) -> AsyncIte
         yield _END
 
 
-def _stream(door: Door, batches: AsyncIterator[list[Recorded]]) -> Stream:
-    return Stream(_lines(door, batches), media_type=EVENT_STREAM, headers=_HEADERS)
+def _stream(door: Door, principal: Principal, batches: AsyncIterator[list[Recorded]]) -> Stream:
+    lines = _lines(door, principal, batches)
+    return Stream(lines, media_type=EVENT_STREAM, headers=_HEADERS)
 
 
 @get("/jobs/{job:str}/events", summary="A job's story", responses=PROBLEMS)
 async def job_events(
     request: Asking,
     job: FromPath[str],
-    after: Annotated[int, QueryParameter(ge=0)] = 0,
+    after: After = 0,
+    limit: Limit = LIMIT,
     min_position: FromQuery[int] = 0,
 ) -> Response[list[Recorded]]:
-    """Give a job's events in order; with ``Accept: text/event-stream`` go on until it has ended."""
+    """Give a page of a job's events in order; one that is not full is the last so far.
+
+    With ``Accept: text/event-stream`` give all of them, and go on until the job has ended.
+    """
     door = door_of(request)
     await reached(door, min_position)
+    seam = door.projector.position
     alive = await door.job(JobId(job), request.auth)
     if wants_stream(request):
         batches = story.follow_job(door, alive.row.id, _after(door, request, after))
-        return _stream(door, batches)  # type: ignore[return-value]  # the schema shows the JSON form
-    told = await story.told(door, alive)
-    return Response([recorded for recorded in told if recorded.position > after])
+        return _stream(door, request.auth, batches)  # type: ignore[return-value]  # the schema shows the JSON form
+    return Response(await story.told(door, alive, after, seam, limit))
 
 
 @get("/events", summary="Everything that was said", responses=PROBLEMS)
 async def all_events(
     request: Asking,
     after: Annotated[int | None, QueryParameter(ge=0)] = None,
-    limit: Annotated[int, QueryParameter(ge=1, le=LIMIT_MAX)] = 500,
+    limit: Limit = LIMIT,
 ) -> Response[list[Recorded]]:
     """Give a page of the log (admins only); as a stream, go on for ever, by default from now."""
     only_admin(request)
     door = door_of(request)
     if wants_stream(request):
         start = _after(door, request, door.projector.position if after is None else after)
-        return _stream(door, story.follow_all(door, start))  # type: ignore[return-value]  # as above
+        return _stream(door, request.auth, story.follow_all(door, start))  # type: ignore[return-value]  # as above
     return Response(await door.log.read(after or 0, limit))
 
 

@@ -20,8 +20,14 @@ KEEP_ALIVE_S = 15.0
 """A comment goes down a quiet stream this often, so that nobody on the way takes it for dead."""
 
 
-async def told(door: Door, alive: Alive) -> list[Recorded]:
-    """Give the story as far as it was told, in order of position."""
+async def told(
+    door: Door, alive: Alive, after: int, seam: int, limit: int | None = None
+) -> list[Recorded]:
+    """Give what was told after position ``after`` and up to ``seam``: the first ``limit`` of it.
+
+    ``seam`` must have been folded before ``alive`` was looked up. Streams are read one after the
+    other: beyond it, of what is said meanwhile, a later event may be seen without an earlier one.
+    """
     job = alive.row.id
     streams = (jobs.stream(job), jobs.workers_stream(job), jobs.checkpoint_stream(job))
     story: list[Recorded] = []
@@ -29,11 +35,13 @@ async def told(door: Door, alive: Alive) -> list[Recorded]:
         story += await door.story(stream)
     try:
         async with asyncio.timeout(READ_TIMEOUT_S):
-            for position in alive.row.story:
+            pools = [position for position in alive.row.story if after < position <= seam]
+            for position in pools[:limit]:
                 story += await door.log.read(position - 1, 1)
     except TimeoutError as error:
         raise Unavailable("the log does not answer") from error
-    return sorted(story, key=lambda recorded: recorded.position)
+    wanted = [recorded for recorded in story if after < recorded.position <= seam]
+    return sorted(wanted, key=lambda recorded: recorded.position)[:limit]
 
 
 async def follow_job(door: Door, job: JobId, after: int) -> AsyncIterator[list[Recorded]]:
@@ -47,10 +55,9 @@ async def follow_job(door: Door, job: JobId, after: int) -> AsyncIterator[list[R
     try:
         seam = door.projector.position
         alive = await door.projector.job(job)
-        story = await told(door, alive) if alive is not None else []
-        past = [one for one in story if after < one.position <= seam]
-        if past:
-            yield past
+        past = await told(door, alive, after, seam) if alive is not None else []
+        for start in range(0, len(past), PAGE):
+            yield past[start : start + PAGE]
         if alive is None or alive.row.is_final:
             return
         async for batch in follower.batches(KEEP_ALIVE_S):

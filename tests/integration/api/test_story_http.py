@@ -5,6 +5,8 @@ import http.client
 import json
 from typing import Any
 
+import pytest
+
 from ebbtide.testing import said
 from ebbtide.testing.door import RunningDoor
 from ebbtide.testing.waiting import wait_until
@@ -13,11 +15,14 @@ from ebbtide.testing.waiting import wait_until
 class Following:
     """Reads a stream of server-sent events on a thread."""
 
-    def __init__(self, api: RunningDoor, path: str, last: str = "") -> None:
+    def __init__(self, api: RunningDoor, path: str, last: str = "", token: str = "") -> None:
         self.events: list[tuple[str, str, Any]] = []
         self.ended = False
         self._connection = http.client.HTTPConnection("127.0.0.1", api.port, timeout=20)
-        self._headers = {"Authorization": f"Bearer {api.admin}", "Accept": "text/event-stream"}
+        self._headers = {
+            "Authorization": f"Bearer {token or api.admin}",
+            "Accept": "text/event-stream",
+        }
         if last:
             self._headers["Last-Event-ID"] = last
         self._path = path
@@ -73,6 +78,76 @@ async def test_a_story_can_be_read_from_a_position_on(api: RunningDoor) -> None:
     position = await api.say(said.queued(job))
     story = (await api.ask("GET", f"/v1/jobs/{job}/events?after={position - 1}")).json
     assert [one["body"]["type"] for one in story] == ["job.queued"]
+
+
+async def test_a_story_comes_in_pages(any_api: RunningDoor) -> None:
+    job = await any_api.submit()
+    await any_api.say(said.queued(job))
+    await any_api.say(said.held(job))
+    await any_api.say(said.saved(job, 3))
+    first = (await any_api.ask("GET", f"/v1/jobs/{job}/events?limit=2")).json
+    last = first[-1]["position"]
+    rest = (await any_api.ask("GET", f"/v1/jobs/{job}/events?limit=2&after={last}")).json
+    assert [[one["body"]["type"] for one in page] for page in (first, rest)] == [
+        ["job.submitted", "job.queued"],
+        ["pool.gang_placed", "checkpoint.committed"],
+    ]
+
+
+async def test_a_long_story_is_never_told_in_one_answer(api: RunningDoor) -> None:
+    job = await api.submit()
+    await api.say(*(said.saved(job, step) for step in range(2100)))
+    assert len((await api.ask("GET", f"/v1/jobs/{job}/events")).json) == 500
+    assert len((await api.ask("GET", f"/v1/jobs/{job}/events?limit=2000")).json) == 2000
+
+
+@pytest.mark.parametrize("limit", ["0", "-1", "2001", "all"])
+async def test_a_page_has_a_size_within_bounds(api: RunningDoor, limit: str) -> None:
+    job = await api.submit()
+    answer = await api.ask("GET", f"/v1/jobs/{job}/events?limit={limit}")
+    assert (answer.status, answer.json["field"]) == (422, "limit")
+
+
+async def test_no_page_leaves_out_what_is_said_meanwhile(any_api: RunningDoor) -> None:
+    job = await any_api.submit()
+
+    async def talk() -> None:
+        for step in range(40):
+            await any_api.say(said.saved(job, step), said.held(job, attempt=step + 1))
+        await any_api.say(said.queued(job))
+
+    talking = asyncio.create_task(talk())
+    story: list[Any] = []
+    while not story or story[-1]["body"]["type"] != "job.queued":
+        after = story[-1]["position"] if story else 0
+        path = f"/v1/jobs/{job}/events?limit=3&after={after}"
+        story += (await any_api.ask("GET", path)).json
+    await talking
+    kinds = [one["body"]["type"] for one in story]
+    assert kinds == ["job.submitted", *["checkpoint.committed", "pool.gang_placed"] * 40, kinds[-1]]
+
+
+async def test_a_long_story_is_followed_whole(api: RunningDoor) -> None:
+    job = await api.submit()
+    await api.say(*(said.saved(job, step) for step in range(1200)))
+    await api.say(said.queued(job))
+    await api.say(said.succeeded(job, 2))
+    following = Following(api, f"/v1/jobs/{job}/events")
+    await following.reading
+    assert len(following.events) == 1203
+    assert following.ended
+
+
+async def test_a_revoked_token_hears_no_more_of_what_it_followed(api: RunningDoor) -> None:
+    job = await api.submit(workspace="team")
+    token = await api.token("viewer", "team")
+    following = Following(api, f"/v1/jobs/{job}/events", token=token)
+    await wait_until(lambda: following.names == ["job.submitted"], "the past was told")
+    await api.ask("DELETE", f"/v1/tokens/{token.split('_')[2]}")
+    await api.say(said.queued(job))
+    await following.reading
+    assert following.names == ["job.submitted"]
+    assert not following.ended, "nothing was ended but the line"
 
 
 async def test_a_followed_story_goes_on_until_the_job_has_ended(any_api: RunningDoor) -> None:

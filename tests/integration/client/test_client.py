@@ -57,6 +57,19 @@ async def test_a_mistake_is_found_before_anything_is_sent() -> None:
     assert caught.value.rejected.field == "roles.worker.resources.cpu"
 
 
+async def test_a_long_story_is_read_whole(api: RunningDoor) -> None:
+    job = await api.submit()
+    await api.say(*(said.saved(job, step) for step in range(1100)))
+    story = await _with(api, lambda client: list(client.events(job)))
+    assert [event.body.get("step") for event in story] == [None, *range(1100)]
+
+
+async def test_a_page_that_is_full_and_the_last_ends_a_story(api: RunningDoor) -> None:
+    job = await api.submit()
+    await api.say(*(said.saved(job, step) for step in range(499)))
+    assert len(await _with(api, lambda client: list(client.events(job)))) == 500
+
+
 async def test_a_refusal_carries_the_problem(api: RunningDoor) -> None:
     name = await api.submit()
     other = Submit(id=name, job=_job(priority=1))
