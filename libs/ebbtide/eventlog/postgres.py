@@ -118,6 +118,9 @@ class PostgresLog:
                 gathered.take_from(self._queue)
                 batches = gathered.batches
                 await self._fly(batches)
+                # A pass of the loop for those who decide on what was just recorded: their batches
+                # go along with this call, instead of waiting for all of it to come back.
+                await asyncio.sleep(0)
         except BaseException:
             # Cancelled, or a mistake of ours: in no case may anybody wait for ever.
             _fail((*batches, *self._queue), Unavailable("the append was broken off"))
