@@ -14,8 +14,8 @@ import uvicorn
 from ebbtide.api.boot import bootstrap
 from ebbtide.api.door import Door
 from ebbtide.api.http import application
+from ebbtide.api.protocol import Connection
 from ebbtide.api.settings import Settings
-from ebbtide.api.transport import WholeAnswers
 from ebbtide.contracts.errors import Malformed, Rejected
 
 CONNECTIONS_MAX = 4096
@@ -56,7 +56,7 @@ class HttpServer:
         """Bind the address and make the application."""
         config = uvicorn.Config(
             application(self.door),
-            http=WholeAnswers,
+            http=Connection,
             ws="none",
             lifespan="off",
             log_config=None,
