@@ -27,6 +27,8 @@ SERVICES = (
 # Agents end first, so that what happens to the rest is not reported as news; servers end last.
 AGENT, KEEPER, SERVICE, SERVER = range(4)
 STAGES = (AGENT, KEEPER, SERVICE, SERVER)
+RELAY_PAUSE_S = "0.005"
+"""In one process services hear each other from memory; only programs outside wait this long."""
 # Known to the services alone: a program that a worker starts must not find them in its agent.
 SERVICES_ONLY = (
     "EBB_DATABASE_URL",
@@ -137,6 +139,8 @@ class Plan:
             "EBB_API_PORT": str(self.platform.api_port),
             "EBB_API_BOOTSTRAP_TOKENS": str(self.home.secrets),
         }
+        if not self.platform.split:
+            env["EBB_RELAY_PAUSE_S"] = RELAY_PAUSE_S
         if self.nats is not None:
             env["EBB_API_CALLOUT_SEED"] = str(self.home.issuer_seed)
             env["EBB_API_CALLOUT_SYSTEM_URL"] = self.nats.system_url

@@ -28,7 +28,7 @@ class _Gathering:
         self._pieces: list[bytes] = []
         self._soon = asyncio.get_running_loop().call_soon
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever the real one has
+    def __getattr__(self, name: str) -> Any:
         return getattr(self._real, name)
 
     def write(self, data: bytes) -> None:

@@ -9,11 +9,14 @@ each message is taken from one of them.
 import asyncio
 from collections import deque
 from collections.abc import Sequence
+from typing import Annotated
 
+import msgspec
 import structlog
 
 from ebbtide.chassis.bus import Message, Outgoing
 from ebbtide.chassis.context import Context, Part
+from ebbtide.chassis.settings import load
 from ebbtide.contracts import subjects
 from ebbtide.contracts.envelope import Recorded
 from ebbtide.contracts.errors import Conflict, NotFound, Unavailable
@@ -33,13 +36,23 @@ BACKOFF_FIRST_S, BACKOFF_MAX_S = 0.02, 2.0
 _log = structlog.get_logger()
 
 
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """``EBB_RELAY_PAUSE_S``: how long to gather after each batch, if no service hears the stream.
+
+    Four batches for a lone job, each with its answer, are dearer than all that the job decides.
+    """
+
+    pause_s: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.0
+
+
 class Relay:
     """The relay of one cell, as a part of a process."""
 
     name = CARD.name
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context, settings: Settings) -> None:
         self._context = context
+        self._pause_s = settings.pause_s
         self._cell = context.cell
         self._stream = subjects.events_stream(context.cell)
         self._queue: deque[Recorded] = deque()
@@ -159,6 +172,8 @@ class Relay:
     async def _fly(self, batch: Sequence[Outgoing]) -> None:
         await self._context.bus.publish_run(batch)
         self._at = batch[-1].sequence
+        if self._pause_s:
+            await asyncio.sleep(self._pause_s)
 
     def _outgoing(self, recorded: Recorded) -> Outgoing:
         headers = {
@@ -173,7 +188,7 @@ class Relay:
 
 def parts(context: Context) -> list[Part]:
     """Give what a process runs for this service."""
-    return [Relay(context)]
+    return [Relay(context, load(Settings, context.environ, "EBB_RELAY_"))]
 
 
 def _mark(message: Message) -> Mark:

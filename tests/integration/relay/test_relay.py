@@ -1,10 +1,10 @@
 """The relay on a log and a bus: in memory, and on Postgres and a NATS server of its own."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -18,7 +18,7 @@ from ebbtide.eventlog import migrate, wire
 from ebbtide.eventlog.memory import MemoryLog
 from ebbtide.eventlog.postgres import PostgresLog
 from ebbtide.eventlog.reader import Reader
-from ebbtide.relay.shell import QUEUE_EVENTS, Relay
+from ebbtide.relay.shell import QUEUE_EVENTS, Relay, Settings
 from ebbtide.testing.bus import MemoryServer
 from ebbtide.testing.logbook import fill
 from ebbtide.testing.servers import NatsServer
@@ -71,9 +71,10 @@ async def world(request: pytest.FixtureRequest) -> AsyncIterator[World]:
 class Running:
     """A process with a relay: reader and relay run, and are built anew when the epoch rises."""
 
-    def __init__(self, log: MemoryLog | PostgresLog, bus: Bus) -> None:
+    def __init__(self, log: MemoryLog | PostgresLog, bus: Bus, settings: Settings) -> None:
         self._log = log
         self._bus = bus
+        self._settings = settings
         self.relay: Relay | None = None
         self.lives = 1
 
@@ -97,7 +98,7 @@ class Running:
             database_url="",
             environ={},
         )
-        self.relay = Relay(context)
+        self.relay = Relay(context, self._settings)
         await self.relay.start()
         async with asyncio.TaskGroup() as group:
             group.create_task(reader.run())
@@ -105,8 +106,10 @@ class Running:
 
 
 @asynccontextmanager
-async def relaying(log: MemoryLog | PostgresLog, bus: Bus) -> AsyncIterator[Running]:
-    running = Running(log, bus)
+async def relaying(
+    log: MemoryLog | PostgresLog, bus: Bus, settings: Settings | None = None
+) -> AsyncIterator[Running]:
+    running = Running(log, bus, settings or Settings())
     task = asyncio.create_task(running.run())
     try:
         yield running
@@ -202,6 +205,33 @@ async def test_a_message_carries_epoch_event_id_and_job(world: World) -> None:
     assert message.headers[HEADER_EPOCH] == str(event.epoch)
     assert message.headers[HEADER_EVENT] == event.event_id
     assert message.headers[HEADER_JOB] == "job-1"
+
+
+class Counting:
+    """A bus that counts batches."""
+
+    def __init__(self, bus: Bus) -> None:
+        self._bus = bus
+        self.batches: list[int] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._bus, name)
+
+    async def publish_run(self, messages: Sequence[Outgoing]) -> None:
+        await self._bus.publish_run(messages)
+        self.batches.append(len(messages))
+
+
+async def test_what_comes_within_the_pause_goes_in_one_batch(world: World) -> None:
+    counting = Counting(world.bus)
+    async with relaying(world.log, counting, Settings(pause_s=0.5)):
+        await made(world)
+        await fill(world.log, 1)
+        await relayed(world, 1)
+        await fill(world.log, 1)
+        await fill(world.log, 1)
+        await relayed(world, 3)
+    assert counting.batches == [1, 2]
 
 
 async def test_a_missing_stream_begins_behind_the_head(world: World) -> None:
