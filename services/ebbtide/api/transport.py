@@ -13,7 +13,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 class WholeAnswers(HttpToolsProtocol):
     """uvicorn's own protocol, on a transport that gathers writes."""
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:  # type: ignore[override]
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take a new connection."""
         super().connection_made(_Gathering(transport))  # type: ignore[arg-type]
 
