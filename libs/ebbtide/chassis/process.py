@@ -10,15 +10,13 @@ import asyncio
 import gc
 import os
 import signal
-import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import structlog
 
-from ebbtide.chassis import logs
+from ebbtide.chassis import exits, logs
 from ebbtide.chassis.bus import Bus, Message
 from ebbtide.chassis.bus_nats import NatsBus
 from ebbtide.chassis.clock import SystemClock
@@ -28,7 +26,7 @@ from ebbtide.contracts import subjects
 from ebbtide.contracts.errors import EbbtideError, NotFound, StaleEpoch, Unavailable
 from ebbtide.contracts.upcasts import UnknownEvent
 from ebbtide.eventlog import migrate, wire
-from ebbtide.eventlog.postgres import PostgresLog
+from ebbtide.eventlog.postgres import LevelTooHighError, PostgresLog
 from ebbtide.eventlog.reader import Reader
 
 Build = Callable[[Context], list[Part]]
@@ -39,11 +37,15 @@ Own commits only, JetStream, or Postgres NOTIFY (relay).
 """
 
 SERVERS_WAIT_S = 60.0
-"""How long a process waits for its servers at its start: they may start at the same time."""
+"""How long a process waits for its servers at its start; then it ends, to be started again."""
+BRISK_FOR_S, BRISK_S, CALM_S = 5.0, 0.02, 0.5
+"""Servers that start at the same time are there in seconds, and nobody should wait longer."""
+SAY_EVERY_S = 10.0
+BUS_WAIT_S = 5.0
+"""Long enough for one try on a slow network."""
 DRAIN_S = 5.0
 REFOLD_S = 0.5
 """Until the relay raises the epoch of a log that was put back, a new life may be refused too."""
-EXIT_BROKEN, EXIT_BAD_SETTINGS = 70, 78
 
 T = TypeVar("T")
 _log = structlog.get_logger()
@@ -55,12 +57,8 @@ def main(name: str, builds: Sequence[Build], hear: Hear = "stream") -> None:
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             runner.run(_run(builds, os.environ, hear))
-    except EbbtideError as error:
-        _log.error("process.refused", error=str(error), code=error.code)
-        sys.exit(EXIT_BAD_SETTINGS)
-    except Exception as error:  # noqa: BLE001  # the last door: log it whole, then end
-        _log.error("process.broken", error=repr(error), exc_info=error)
-        sys.exit(EXIT_BROKEN)
+    except Exception as error:  # noqa: BLE001  # the last door: say why, then end
+        exits.end(error, for_good=(LevelTooHighError, migrate.MigrationBrokenError))
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
@@ -93,7 +91,11 @@ async def _life(
     stop: asyncio.Event,
 ) -> None:
     """Live in one epoch of the log, from connecting to draining."""
-    async with _servers(settings) as (log, bus):
+    servers = await _connected(settings, stop)
+    if servers is None:
+        return
+    log, bus = servers
+    try:
         reader = Reader(log)
         log.on_commit = reader.offer
         context = Context(
@@ -116,6 +118,9 @@ async def _life(
             await _work(parts, reader, _hearing(settings.cell, log, bus, reader, hear), stop)
         finally:
             await _drain(parts)
+    finally:
+        await bus.close()
+        await log.close()
 
 
 async def _work(
@@ -168,33 +173,69 @@ def _hearing(
     return {"memory": from_memory, "stream": from_stream, "log": from_log}[hear]
 
 
-@asynccontextmanager
-async def _servers(settings: Connections) -> AsyncIterator[tuple[PostgresLog, NatsBus]]:
-    """Connect to both servers at once, waiting for them within a bound; close what was opened."""
+async def _connected(
+    settings: Connections, stop: asyncio.Event
+) -> tuple[PostgresLog, NatsBus] | None:
+    """Connect to both servers at once; None when told to stop while they are away.
+
+    Raises:
+        Unavailable: one of them was away for too long.
+    """
 
     async def to_log() -> PostgresLog:
         await migrate.migrate(settings.database_url)
         return await PostgresLog.connect(settings.database_url)
 
-    log, bus = await asyncio.gather(
-        _patiently(to_log),
-        _patiently(lambda: NatsBus.connect(settings.nats_url, name=f"ebb-{os.getpid()}")),
-    )
+    async def to_bus() -> NatsBus:
+        wait_s = min(BUS_WAIT_S, SERVERS_WAIT_S)
+        return await NatsBus.connect(settings.nats_url, name=f"ebb-{os.getpid()}", wait_s=wait_s)
+
+    log = asyncio.create_task(_patiently("Postgres", to_log))
+    bus = asyncio.create_task(_patiently("NATS", to_bus))
+    told = asyncio.create_task(stop.wait())
+    both = asyncio.gather(log, bus)
+    either: set[asyncio.Future[Any]] = {both, told}
     try:
-        yield log, bus
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        if both.done():
+            return both.result()
+    except BaseException:
+        await _let_go(log, bus)
+        raise
     finally:
-        await bus.close()
-        await log.close()
+        told.cancel()
+    both.cancel()
+    await _let_go(log, bus)
+    return None
 
 
-async def _patiently(connect: Callable[[], Awaitable[T]]) -> T:
-    async with asyncio.timeout(SERVERS_WAIT_S):
-        while True:
-            try:
-                return await connect()
-            except Unavailable as error:
-                _log.info("process.waits_for_server", error=str(error))
-                await asyncio.sleep(0.02)
+async def _let_go(log: "asyncio.Task[PostgresLog]", bus: "asyncio.Task[NatsBus]") -> None:
+    """Give up connecting; close what is connected already."""
+    for task in (log, bus):
+        task.cancel()
+    for made in await asyncio.gather(log, bus, return_exceptions=True):
+        if not isinstance(made, BaseException):
+            await made.close()
+
+
+async def _patiently(server: str, connect: Callable[[], Awaitable[T]]) -> T:
+    """Try again while the server is away; say so at first, and then now and then."""
+    now_s = asyncio.get_running_loop().time
+    began = now_s()
+    say_at = 0.0
+    while True:
+        try:
+            return await connect()
+        except Unavailable as error:
+            waited = now_s() - began
+            if waited >= say_at:
+                say = _log.warning if say_at else _log.info
+                facts = {"server": server, "waited_s": round(waited, 1), "error": str(error)}
+                say("process.waits_for_server", **facts)
+                say_at = waited + SAY_EVERY_S
+            if waited >= SERVERS_WAIT_S:
+                raise Unavailable(f"{server} was away for {waited:.0f} s: {error}") from error
+            await asyncio.sleep(BRISK_S if waited < BRISK_FOR_S else CALM_S)
 
 
 async def _drain(parts: Sequence[Part]) -> None:

@@ -6,6 +6,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TypeVar
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -13,6 +14,7 @@ from ebbtide.contracts.errors import Malformed, Rejected
 from ebbtide.contracts.ids import is_name
 
 S = TypeVar("S", bound=msgspec.Struct)
+NATS_SCHEMES = ("nats", "tls", "ws", "wss")
 
 
 class Secret(str):
@@ -64,9 +66,30 @@ def load(struct: type[S], environ: Mapping[str, str], prefix: str = "EBB_") -> S
         ) from error
 
 
+def check_address(name: str, url: str, *schemes: str) -> None:
+    """Refuse what can be no address; whether anybody answers there is another question.
+
+    Raises:
+        Malformed: names the variable, and never shows what it holds: there are passwords in it.
+    """
+    try:
+        parts = urlsplit(url)
+        hosts = parts.netloc.rpartition("@")[2].split(",")  # Postgres may have several
+        right = parts.scheme in schemes and all(urlsplit(f"//{host}").port != 0 for host in hosts)
+    except ValueError:
+        right = False
+    if not right:
+        hint = f"write {schemes[0]}://user:password@host:port"
+        detail = "this is no address of a server"
+        raise Malformed(Rejected(code="settings", field=name, detail=detail, hint=hint))
+
+
 def connections(environ: Mapping[str, str]) -> Connections:
     """Read and check the settings that every service shares."""
     settings = load(Connections, environ)
+    check_address("EBB_DATABASE_URL", settings.database_url, "postgresql", "postgres")
+    for url in settings.nats_url.split(","):
+        check_address("EBB_NATS_URL", url.strip(), *NATS_SCHEMES)
     if not is_name(settings.cell):
         raise Malformed(
             Rejected(

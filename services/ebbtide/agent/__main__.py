@@ -17,15 +17,14 @@ import msgspec
 import structlog
 
 from ebbtide.agent import CARD, capacity
-from ebbtide.agent.node import Facts, Node, boot_id
-from ebbtide.chassis import logs
+from ebbtide.agent.node import Busy, Facts, Node, boot_id
+from ebbtide.chassis import exits, logs
 from ebbtide.chassis.bus_nats import NatsBus
-from ebbtide.chassis.settings import Secret, load
-from ebbtide.contracts.errors import EbbtideError, Malformed, Rejected
+from ebbtide.chassis.settings import NATS_SCHEMES, Secret, check_address, load
+from ebbtide.contracts.errors import Malformed, Rejected
 from ebbtide.contracts.ids import is_name
 from ebbtide.contracts.subjects import inbox
 
-EXIT_BROKEN, EXIT_BAD_SETTINGS, EXIT_BUSY = 70, 78, 75
 _log = structlog.get_logger()
 
 
@@ -60,6 +59,8 @@ def settings(environ: Mapping[str, str]) -> Settings:
         if not is_name(getattr(given, field)):
             detail = f"{getattr(given, field)!r} cannot name it: lower-case letters, digits, dashes"
             raise Malformed(Rejected(code="settings", field=f"EBB_{field.upper()}", detail=detail))
+    for url in given.nats_url.split(","):
+        check_address("EBB_NATS_URL", url.strip(), *NATS_SCHEMES)
     if given.lease_s <= 0:
         raise Malformed(Rejected(code="settings", field="EBB_LEASE_S", detail="must be above zero"))
     return given
@@ -73,7 +74,7 @@ def facts(given: Settings, environ: Mapping[str, str]) -> Facts:
         node=given.agent_node,
         pool=given.agent_pool,
         address=given.agent_address,
-        capacity=capacity.declared(declared) if declared else capacity.detected(),
+        capacity=_declared(declared) if declared else capacity.detected(),
         state=Path(given.agent_state).absolute(),
         store=Path(given.store).absolute(),
         interpreter=str(Path(sys.executable).parent),
@@ -83,6 +84,14 @@ def facts(given: Settings, environ: Mapping[str, str]) -> Facts:
         cgroup=given.agent_cgroup,
         boot=boot_id(),
     )
+
+
+def _declared(text: str) -> dict[str, int]:
+    """Read a capacity; a mistake in it is one of settings here, not one of a job."""
+    try:
+        return capacity.declared(text)
+    except Malformed as error:
+        raise Malformed(msgspec.structs.replace(error.rejected, code="settings")) from error
 
 
 async def _run(environ: Mapping[str, str]) -> None:
@@ -117,12 +126,11 @@ def main() -> None:
     logs.set_up(CARD.name)
     try:
         asyncio.run(_run(os.environ))
-    except EbbtideError as error:
-        _log.error("process.refused", error=str(error), code=error.code)
-        sys.exit(EXIT_BUSY if error.code == "agent.busy" else EXIT_BAD_SETTINGS)
-    except Exception as error:  # noqa: BLE001 - the last door: log it whole, then end
-        _log.error("process.broken", error=repr(error), exc_info=error)
-        sys.exit(EXIT_BROKEN)
+    except Busy as error:
+        _log.error("process.ends_for_now", error=str(error))
+        sys.exit(exits.EXIT_AGAIN)
+    except Exception as error:  # noqa: BLE001 - the last door: say why, then end
+        exits.end(error)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ it is ready, and requests are answered once the door has read what the log holds
 """
 
 import asyncio
+import errno
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,7 +17,7 @@ from ebbtide.api.door import Door
 from ebbtide.api.http import application
 from ebbtide.api.protocol import Connection
 from ebbtide.api.settings import Settings
-from ebbtide.contracts.errors import Malformed, Rejected
+from ebbtide.contracts.errors import Malformed, Rejected, Unavailable
 
 CONNECTIONS_MAX = 4096
 BACKLOG = 1024
@@ -69,7 +70,7 @@ class HttpServer:
             timeout_graceful_shutdown=SHUTDOWN_S,
         )
         self._server = _Server(config)
-        self._socket = _bind(self._settings.host, self._settings.port)
+        self._socket = bind(self._settings.host, self._settings.port)
 
     async def run(self) -> None:
         """Make the tokens known that the platform was set up with, then answer until cancelled."""
@@ -94,7 +95,13 @@ class HttpServer:
             self._socket.close()
 
 
-def _bind(host: str, port: int) -> socket.socket:
+def bind(host: str, port: int) -> socket.socket:
+    """Take an address to listen on.
+
+    Raises:
+        Unavailable: somebody else has it just now.
+        Malformed: it can never be ours.
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     bound = socket.socket(family, socket.SOCK_STREAM)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -102,12 +109,14 @@ def _bind(host: str, port: int) -> socket.socket:
         bound.bind((host, port))
     except OSError as error:
         bound.close()
+        if error.errno == errno.EADDRINUSE:  # by one that is about to end, most often
+            raise Unavailable(f"another program listens on {host}:{port}") from error
         raise Malformed(
             Rejected(
                 code="settings",
                 field="EBB_API_PORT",
                 detail=f"{host}:{port} cannot be bound: {error.strerror}",
-                hint="end what listens there, or choose another port",
+                hint="choose an address of this machine, and a port that is yours to use",
             )
         ) from error
     bound.setblocking(False)

@@ -10,6 +10,7 @@ import pytest
 from tests.integration.agent.rig import NODE, Fleet, Keeper, end_sitters, lives, shell
 
 from ebbtide.chassis.bus_nats import NatsBus
+from ebbtide.testing.servers import NatsServer
 from ebbtide.testing.waiting import wait_until
 
 
@@ -30,6 +31,18 @@ class Agent:
         if self.process:
             self.process.kill()
             self.process.wait()
+
+
+def agent_environ(state: Path, nats_url: str, cell: str) -> dict[str, str]:
+    return {
+        **os.environ,
+        "EBB_CELL": cell,
+        "EBB_NATS_URL": nats_url,
+        "EBB_STORE": str(state.parent / "store"),
+        "EBB_AGENT_STATE": str(state),
+        "EBB_AGENT_NODE": NODE,
+        "EBB_AGENT_CAPACITY": "cpu=4,memory=4Gi",
+    }
 
 
 @pytest.fixture
@@ -57,16 +70,7 @@ def keeper(state: Path) -> Iterator[Keeper]:
 
 @pytest.fixture
 def agent(state: Path, nats_url: str, cell: str, keeper: Keeper) -> Iterator[Agent]:
-    environ = {
-        **os.environ,
-        "EBB_CELL": cell,
-        "EBB_NATS_URL": nats_url,
-        "EBB_STORE": str(state.parent / "store"),
-        "EBB_AGENT_STATE": str(state),
-        "EBB_AGENT_NODE": NODE,
-        "EBB_AGENT_CAPACITY": "cpu=4,memory=4Gi",
-    }
-    made = Agent(environ)
+    made = Agent(agent_environ(state, nats_url, cell))
     made.start()
     yield made
     made.kill()
@@ -126,12 +130,44 @@ async def test_a_second_agent_on_the_same_state_gives_up_with_its_own_status(
     assert agent.launch().wait(timeout=20) == 75
 
 
-def test_bad_settings_are_named(agent: Agent) -> None:
-    environ = {key: text for key, text in agent._environ.items() if key != "EBB_AGENT_STATE"}
+@pytest.mark.parametrize(
+    ("variable", "text"),
+    [
+        ("EBB_AGENT_STATE", ""),
+        ("EBB_AGENT_NODE", "No Name"),
+        ("EBB_AGENT_CAPACITY", "cpu=many"),
+        ("EBB_AGENT_CAPACITY", "gpu=1000"),
+        ("EBB_NATS_URL", "nats://u:secretword@h:port"),
+        ("EBB_LEASE_S", "soon"),
+    ],
+)
+def test_a_setting_that_cannot_be_right_ends_the_agent_for_good(
+    nats_url: str, tmp_path: Path, variable: str, text: str
+) -> None:
+    environ = agent_environ(tmp_path, nats_url, "main") | {variable: text}
     command = [sys.executable, "-m", "ebbtide.agent"]
     done = subprocess.run(command, env=environ, capture_output=True, timeout=20, check=False)
     assert done.returncode == 78
-    assert b"EBB_AGENT_STATE" in done.stderr
+    assert variable.encode() in done.stderr
+    assert b"secretword" not in done.stderr
+
+
+async def test_a_bus_that_is_away_at_the_start_is_waited_for(
+    private_nats: NatsServer, state: Path, keeper: Keeper
+) -> None:
+    private_nats.kill()
+    agent = Agent(agent_environ(state, private_nats.url, "main"))
+    agent.start()
+    try:
+        await wait_until((state / "lease").exists, "it is up")
+        private_nats.start()
+        bus = await NatsBus.connect(private_nats.url, name="fleet")
+        fleet = Fleet(bus, "main")
+        await fleet.open()
+        await wait_until(lambda: fleet.registered > 0, "it has found the bus")
+        await bus.close()
+    finally:
+        agent.kill()
 
 
 async def test_a_second_keeper_on_the_same_state_gives_up(state: Path, keeper: Keeper) -> None:

@@ -1,9 +1,12 @@
 """Who may pass the door, and how it says no."""
 
 import asyncio
+import socket
 
 import pytest
 
+from ebbtide.api.server import bind
+from ebbtide.contracts.errors import Malformed, Unavailable
 from ebbtide.testing.door import RunningDoor
 
 
@@ -187,3 +190,17 @@ async def test_what_nobody_foresaw_is_answered_without_its_trace(
 async def test_many_connections_at_once_are_all_answered(api: RunningDoor) -> None:
     answers = await asyncio.gather(*(api.ask("GET", "/v1/health") for _ in range(64)))
     assert {answer.status for answer in answers} == {200}
+
+
+def test_an_address_that_is_in_use_may_be_free_again() -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        with pytest.raises(Unavailable, match=str(other.getsockname()[1])):
+            bind("127.0.0.1", other.getsockname()[1])
+
+
+def test_an_address_of_another_machine_is_a_wrong_setting() -> None:
+    with pytest.raises(Malformed) as caught:
+        bind("192.0.2.1", 0)
+    assert caught.value.rejected.code == "settings"
