@@ -6,7 +6,7 @@ import sys
 import pytest
 
 WEB = ("litestar", "uvicorn", "httptools")
-HEAVY = (*WEB, "httpx", "pydantic", "click", "numpy")
+HEAVY = (*WEB, "httpx", "pydantic", "click", "numpy", "rich", "pygments")
 
 
 def loaded_by(module: str) -> set[str]:
@@ -26,8 +26,12 @@ def test_a_service_but_api_loads_no_web_framework(service: str) -> None:
     assert not loaded_by(f"ebbtide.{service}.__main__") & set(HEAVY)
 
 
+def test_all_services_together_load_nothing_that_prints_to_consoles() -> None:
+    assert not loaded_by("ebbtide.allinone.control") & {"rich", "pygments"}
+
+
 def test_the_sdk_loads_no_heavy_library() -> None:
-    assert not loaded_by("ebbtide.client") & {*HEAVY, "rich", "asyncio", "yaml"}
+    assert not loaded_by("ebbtide.client") & {*HEAVY, "asyncio", "yaml"}
 
 
 def test_a_training_scripts_import_loads_the_standard_library_only() -> None:
