@@ -1,6 +1,6 @@
 """The bus in memory: a full twin of NATS for tests, with several connections to one server.
 
-It passes the contract suite that the real one passes (``tests/contracts/test_bus.py``). A test may
+It passes the contract suite that the real one passes (``tests/contracts/bus``). A test may
 cut and restore one connection or the whole server; a seed may drop, duplicate and delay messages
 and lose answers, as a network would::
 
