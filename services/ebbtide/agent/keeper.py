@@ -27,7 +27,7 @@ def _bare_start() -> None:
     if not state:
         os.write(2, b"keeper: set EBB_AGENT_STATE to the node's state folder\n")
         os._exit(64)
-    node = os.environ.get("EBB_AGENT_NODE", "")
+    node = os.environ.get("EBB_AGENT_NODE", "")  # for whoever looks at a list of processes
     bare = [sys.executable, "-S", "-E", "-s", os.path.realpath(__file__), state, node]
     os.execve(sys.executable, bare, {})  # noqa: S606 - ourselves
 

@@ -35,30 +35,10 @@ from _socket import MSG_NOSIGNAL, SCM_RIGHTS, SOL_SOCKET, socket
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from signal import (
-        SIG_BLOCK,
-        SIGCHLD,
-        SIGKILL,
-        SIGTERM,
-        SIGUSR1,
-        pthread_sigmask,
-        sigtimedwait,
-        sigwaitinfo,
-        valid_signals,
-    )
+    import signal
 else:
     # The builtin module: the other one makes enums of every number, in every sitter's memory.
-    from _signal import (
-        SIG_BLOCK,
-        SIGCHLD,
-        SIGKILL,
-        SIGTERM,
-        SIGUSR1,
-        pthread_sigmask,
-        sigtimedwait,
-        sigwaitinfo,
-        valid_signals,
-    )
+    import _signal as signal
 
 FRAME_MAX = 192 * 1024
 """A start order: a stored job has at most 48 KiB of command and environment."""
@@ -66,9 +46,7 @@ RECORD_BYTES = 1024
 HALF_BYTES = 512
 DETAIL_MAX = 256
 LEASE_TICK_S = 1.0
-"""A sitter looks at its lease at least this often, for the kernel's timers stand still in
-suspend.
-"""
+"""How often a sitter looks at its lease at least: the kernel's timers stand still in suspend."""
 LEASE_BYTES = 64
 CHILDREN_BYTES = 65536
 GUARD_FD = 99
@@ -77,13 +55,10 @@ _PR_SET_CHILD_SUBREAPER = 36
 _F_SETFL, _F_SETOWN, _F_SETSIG, _O_ASYNC = 4, 8, 10, 0o20000
 """Linux's numbers; the module that names them is no builtin one everywhere."""
 _OOM_FIRST = b"500"
-"""Added to a worker's score.
+"""Added to a worker's score: its memory is its own doing, and the node's daemons live on."""
+_WAITED = frozenset((signal.SIGCHLD, signal.SIGTERM, signal.SIGUSR1))
 
-Its group's memory is its own doing, and the node's daemons live on.
-"""
-_WAITED = frozenset((SIGCHLD, SIGTERM, SIGUSR1))
-
-_SIGNALS = tuple(valid_signals())
+_SIGNALS = tuple(signal.valid_signals())
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _prctl = _libc.prctl
@@ -145,7 +120,7 @@ def serve(door: socket, lives: int) -> None:
     ``lives`` is the open file of records. The caller exits the process afterwards.
     """
     os.setsid()
-    pthread_sigmask(SIG_BLOCK, _WAITED)
+    signal.pthread_sigmask(signal.SIG_BLOCK, _WAITED)
     _prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     null = os.open("/dev/null", os.O_RDONLY)
     os.dup2(null, 0)
@@ -163,7 +138,7 @@ def serve(door: socket, lives: int) -> None:
         if frame[:1] == b"\0":
             group = Group(frame)
             continue
-        while sigtimedwait(_WAITED, 0):
+        while signal.sigtimedwait(_WAITED, 0):
             continue  # meant for the worker before: the agent had not yet heard of its end
         if not _say(door, _sit(Plan(frame), group, guard, lives, door)):
             return
@@ -287,7 +262,7 @@ def _new_guard() -> int:
     closes, the kernel sends the group the signal that was asked for, which cannot be refused.
     """
     guard, _ = os.pipe()
-    _fcntl(guard, _F_SETSIG, SIGKILL)
+    _fcntl(guard, _F_SETSIG, signal.SIGKILL)
     _fcntl(guard, _F_SETFL, _O_ASYNC)
     return guard
 
@@ -319,17 +294,17 @@ def _watch(plan: Plan, group: Group, worker: int) -> tuple[int, bool]:
                 cut_off = True
                 _kill(group, worker)
                 continue
-            got = sigtimedwait(_WAITED, min(left, LEASE_TICK_S))
+            got = signal.sigtimedwait(_WAITED, min(left, LEASE_TICK_S))
         else:
-            got = sigwaitinfo(_WAITED)
+            got = signal.sigwaitinfo(_WAITED)
         number = got.si_signo if got else 0
-        if number == SIGCHLD:
+        if number == signal.SIGCHLD:
             status = _reap(worker)
             if status is not None:
                 return status, cut_off
-        elif number == SIGTERM:
-            _signal_group(worker, SIGTERM)
-        elif number == SIGUSR1:
+        elif number == signal.SIGTERM:
+            _signal_group(worker, signal.SIGTERM)
+        elif number == signal.SIGUSR1:
             _kill(group, worker)
 
 
@@ -344,7 +319,7 @@ def _reap(worker: int) -> int | None:
 
 
 def _kill(group: Group, worker: int) -> None:
-    _signal_group(worker, SIGKILL)
+    _signal_group(worker, signal.SIGKILL)
     _kill_group(group)
 
 
@@ -378,7 +353,7 @@ def _kill_each(pids: list[bytes]) -> None:
     for pid in pids:
         try:
             if int(pid) != own:
-                os.kill(int(pid), SIGKILL)
+                os.kill(int(pid), signal.SIGKILL)
         except (ProcessLookupError, PermissionError):
             continue
 
