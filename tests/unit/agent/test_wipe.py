@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ebbtide.agent.runtimes.process import wipe
+from ebbtide.agent.runtimes.slots import wipe
 
 NOBODY = 65_534
 

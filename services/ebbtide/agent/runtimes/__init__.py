@@ -56,7 +56,7 @@ class Runtime(Protocol):
         """Write down, durably, that a worker never started and never will."""
         ...
 
-    def signal(self, key: WorkerKey, signal: Signal) -> None:
+    def signal(self, key: WorkerKey, wanted: Signal) -> None:
         """Signal a worker; one that did not start yet never will, or gets it as soon as it has."""
         ...
 

@@ -8,12 +8,9 @@ by the sitter's exit; the truth is the record in both cases.
 import asyncio
 import contextlib
 import os
-import shutil
 import signal
-import stat
 import time
 from pathlib import Path
-from signal import SIGCONT
 
 import msgspec
 
@@ -24,14 +21,13 @@ from ebbtide.agent.model import End, Life, Note, WorkerKey, parse_end
 from ebbtide.agent.runtimes import Heard, Plan, Signal
 from ebbtide.agent.runtimes.plans import password
 from ebbtide.agent.runtimes.sitters import Sitter, Sitters, send
+from ebbtide.agent.runtimes.slots import is_as_laid_out, log_size, wipe
 from ebbtide.agent.runtimes.sweep import sweep
 from ebbtide.contracts.errors import EbbtideError, InvariantBroken
 from ebbtide.contracts.outcomes import EndCause
 
 KEEPER_RETRY_S = 0.1
-"""How soon to look again for a keeper that is away: it is started again at once by whoever watches
-it.
-"""
+"""How soon to look again for a keeper that is away: whoever watches it starts it again at once."""
 SWEEP_S = 0.05
 LOOK_AGAIN_S = 0.05
 STARTS_MAX = 3
@@ -288,7 +284,7 @@ class Processes:
         # Other processes' ends are nobody's event.
         while await asyncio.to_thread(sweep, mark, cgroups.members(group)):  # noqa: ASYNC110
             await asyncio.sleep(SWEEP_S)
-        size = _size(self.folder(run.slot) / "log")
+        size = log_size(self.folder(run.slot))
         at = time.time_ns()
         why = "nobody saw its end: its sitter died"
         end = End(cause=EndCause.LOST, status=None, at_ns=at, log_bytes=size, detail=why)
@@ -319,7 +315,7 @@ class Processes:
             os.close(run.pidfd)
             run.pidfd = -1
 
-    def signal(self, key: WorkerKey, signal: Signal) -> None:
+    def signal(self, key: WorkerKey, wanted: Signal) -> None:
         """Signal a worker's sitter, which passes it on; what did not start yet is buried instead.
 
         Between the two, when its sitter has taken charge but not yet started it, the signal waits.
@@ -328,20 +324,20 @@ class Processes:
         if run is None:
             return
         at = time.time_ns()
-        if signal is Signal.TERMINATE:
+        if wanted is Signal.TERMINATE:
             self._lives.note_order(run.slot, at)
         if run.runs:
-            for number in (_NUMBERS[signal], SIGCONT):  # a worker may have frozen its sitter
+            for number in (_NUMBERS[wanted], signal.SIGCONT):  # a worker may have frozen its sitter
                 if run.sitter is not None:
                     run.sitter.signal(number)
                 else:
                     send(run.pidfd, number)
             return
-        run.wanted = signal
+        run.wanted = wanted
         if run.plan and self._lives.bury(run.slot, EndCause.NOT_STARTED, at, "ended first"):
             self._look(run)
         elif run.sitter is not None:
-            run.sitter.signal(SIGCONT)  # a worker may have frozen it before it could say so
+            run.sitter.signal(signal.SIGCONT)  # a worker may have frozen it before it could say so
 
     def clean(self, slot: int) -> None:
         """Empty the slot's folder if its worker left anything; most leave nothing.
@@ -350,7 +346,7 @@ class Processes:
             OSError: it cannot be emptied, so the slot is nobody's any more.
         """
         folder = self.folder(slot)
-        if slot in self._folders and _is_as_laid_out(folder):
+        if slot in self._folders and is_as_laid_out(folder):
             return
         self._folders.discard(slot)
         wipe(folder)
@@ -369,57 +365,3 @@ class Processes:
             task.cancel()
         self._sitters.close()
         self._groups.close()
-
-
-def _is_as_laid_out(folder: Path) -> bool:
-    """Say whether the next worker finds what the first one found; a log is emptied for it.
-
-    A worker may have replaced anything by a link or a pipe, and the next would trip over it.
-    """
-    try:
-        with os.scandir(folder) as entries:
-            found = {entry.name: entry.stat(follow_symlinks=False) for entry in entries}
-        work, log = found.pop("work"), found.pop("log", None)
-        if found or work.st_mode != stat.S_IFDIR | 0o700 or os.listdir(folder / "work"):  # noqa: PTH208
-            return False
-        if log is not None and (log.st_mode != stat.S_IFREG | 0o600 or log.st_nlink != 1):
-            return False
-        if log is not None and log.st_size:
-            _empty(folder / "log")
-    except (OSError, KeyError):
-        return False
-    return True
-
-
-def _empty(log: Path) -> None:
-    """Empty a file, and never what a link in its place points to."""
-    fd = os.open(log, os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
-        os.ftruncate(fd, 0)
-    finally:
-        os.close(fd)
-
-
-def wipe(folder: Path) -> None:
-    """Remove a slot's folder, also where a worker took rights away from itself."""
-    if folder.is_symlink():
-        folder.unlink()
-    if not folder.exists():
-        return
-    try:
-        shutil.rmtree(folder)
-    except PermissionError:
-        folder.chmod(0o700)
-        for parent, names, _ in os.walk(folder):
-            # Before they are walked into: what cannot be listed is passed over in silence.
-            for path in (Path(parent, name) for name in names):
-                if not path.is_symlink():
-                    path.chmod(0o700)
-        shutil.rmtree(folder)
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.lstat().st_size
-    except OSError:
-        return 0
