@@ -107,16 +107,14 @@ class WorkerReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """States that no position has acknowledged yet; with ``whole`` everything the agent holds.
+    """States of workers that no position has acknowledged yet.
 
     ``position`` of ``epoch`` is that of the newest desired state the agent has seen: a fleet that
     has not read so far must not judge the report.
     """
 
     node: NodeName
-    boot: str
     workers: tuple[WorkerReport, ...]
-    whole: bool = False
     epoch: int = 0
     position: int = 0
 

@@ -250,8 +250,7 @@ class Stage:
         moved = agent.reconcile(wanted)
         unsettled = agent.unsettled()
         if unsettled:
-            boot = agent.registration.boot
-            self.inbox.take(self._fleet, Report(node=agent.name, boot=boot, workers=unsettled))
+            self.inbox.take(self._fleet, Report(node=agent.name, workers=unsettled))
         agent.settle(tuple(one for one in unsettled if is_settled(self._fleet, one)))
         return moved or bool(unsettled)
 

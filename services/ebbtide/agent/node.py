@@ -96,7 +96,7 @@ class Node:
             secret,
         )
         tombstones = Tombstones(facts.state / "tombstones")
-        self.outbox = Outbox(Sender(NodeName(facts.node), facts.boot, facts.cell, bus))
+        self.outbox = Outbox(Sender(NodeName(facts.node), facts.cell, bus))
         self._shipper = Shipper(facts.store, self._log_of)
         self._cleaner = Cleaner(self._runtime, self._shipper, tombstones)
         self.supervisor = Supervisor(

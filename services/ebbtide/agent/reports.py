@@ -42,7 +42,6 @@ class Sender(NamedTuple):
     """Who speaks, and where to."""
 
     node: NodeName
-    boot: str
     cell: str
     bus: Bus
 
@@ -64,7 +63,6 @@ class Outbox:
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
-        self._whole = False
         self.position = (0, 0)
         """Epoch and position of the newest desired state that was seen."""
 
@@ -87,7 +85,6 @@ class Outbox:
     def say_whole(self, reports: Iterable[WorkerReport]) -> None:
         """Have all of these said, settled or not: whoever listens has forgotten them."""
         self._unsettled.update((key_of(one), one) for one in reports)
-        self._whole = True
         self.say_all_again()
 
     def _wake(self, delay_s: float) -> None:
@@ -116,14 +113,8 @@ class Outbox:
     async def _say(self, batch: list[WorkerReport]) -> None:
         epoch, position = self.position
         report = Report(
-            node=self._sender.node,
-            boot=self._sender.boot,
-            workers=tuple(batch),
-            whole=self._whole and len(batch) == len(self._unsettled),
-            epoch=epoch,
-            position=position,
+            node=self._sender.node, workers=tuple(batch), epoch=epoch, position=position
         )
-        self._whole = False
         try:
             answer = await self._sender.bus.request(self._subject, _encode(report), ANSWER_S)
             ack = _decode(answer)

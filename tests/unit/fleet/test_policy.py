@@ -96,14 +96,14 @@ def _node_of(stage: Stage) -> str:
 async def test_a_report_for_a_worker_not_placed_there_is_dropped() -> None:
     stage, report = await _running()
     other = "n2" if _node_of(stage) == "n1" else "n1"
-    stage.inbox.take(stage._fleet, Report(node=other, boot="", workers=(report,)))
+    stage.inbox.take(stage._fleet, Report(node=other, workers=(report,)))
     assert stage.inbox.reports == {}
 
 
 async def test_a_report_for_a_worker_that_does_not_exist_is_dropped() -> None:
     stage, report = await _running()
     odd = msgspec.structs.replace(report, worker=7)
-    stage.inbox.take(stage._fleet, Report(node=_node_of(stage), boot="", workers=(odd,)))
+    stage.inbox.take(stage._fleet, Report(node=_node_of(stage), workers=(odd,)))
     assert stage.inbox.reports == {}
 
 
@@ -112,7 +112,7 @@ async def test_an_older_state_never_replaces_a_newer_one() -> None:
     node = _node_of(stage)
     late = msgspec.structs.replace(report, state=WorkerState.RUNNING)
     for one in (report, late):
-        stage.inbox.take(stage._fleet, Report(node=node, boot="", workers=(one,)))
+        stage.inbox.take(stage._fleet, Report(node=node, workers=(one,)))
     assert stage.inbox.reports[JOB][0].state is WorkerState.ENDED
 
 
@@ -120,7 +120,7 @@ async def test_a_duplicate_report_is_recorded_once() -> None:
     stage, report = await _running()
     node = _node_of(stage)
     for _ in range(3):
-        stage.inbox.take(stage._fleet, Report(node=node, boot="", workers=(report,)))
+        stage.inbox.take(stage._fleet, Report(node=node, workers=(report,)))
         await stage.rest()
     assert stage.story(JOB).count("worker.ended") == 1
     assert is_settled(stage._fleet, report)
@@ -130,11 +130,11 @@ async def test_an_attempt_that_the_log_is_past_is_ended_where_it_still_runs() ->
     stage, report = await _running()
     node = _node_of(stage)
     old = msgspec.structs.replace(report, attempt=0, state=WorkerState.RUNNING)
-    stage.inbox.take(stage._fleet, Report(node=node, boot="", workers=(old,)))
+    stage.inbox.take(stage._fleet, Report(node=node, workers=(old,)))
     number = stage.world.node_named(node).number
     assert [key[2] for key in stage.inbox.stale[number]] == [0]
     ended = msgspec.structs.replace(old, state=WorkerState.ENDED)
-    stage.inbox.take(stage._fleet, Report(node=node, boot="", workers=(ended,)))
+    stage.inbox.take(stage._fleet, Report(node=node, workers=(ended,)))
     assert stage.inbox.stale[number] == {}
 
 
