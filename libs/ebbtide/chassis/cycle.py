@@ -40,25 +40,16 @@ class Picture(Protocol):
 P = TypeVar("P", bound=Picture)
 
 
-class Pure(Generic[P]):
-    """A service that is nothing but a picture and a policy.
+class Folding(Generic[P]):
+    """A service's picture, restored and folded. Who extends it decides, and may have effects."""
 
-    Those with effects extend :meth:`settle`.
-    """
+    rules = 1
+    fold_version = 2
 
-    def __init__(
-        self,
-        card: Card,
-        picture: type[P],
-        decide: Callable[[P, dt.datetime], Decision],
-        fold_version: int = 2,
-    ) -> None:
+    def __init__(self, card: Card, picture: type[P]) -> None:
         self.name = card.name
         self.reads = card.reads
-        self.rules = 1
-        self.fold_version = fold_version
         self._type = picture
-        self._decide = decide
         self.picture = picture()
 
     def restore(self, body: bytes | None) -> None:
@@ -77,12 +68,22 @@ class Pure(Generic[P]):
         for recorded in events:
             apply(recorded)
 
+    async def settle(self, dropped: Sequence[int]) -> None:
+        """Have no effects."""
+
+
+class Pure(Folding[P]):
+    """A service that is nothing but a picture and a policy."""
+
+    def __init__(
+        self, card: Card, picture: type[P], decide: Callable[[P, dt.datetime], Decision]
+    ) -> None:
+        super().__init__(card, picture)
+        self._decide = decide
+
     def decide(self, now: dt.datetime) -> Decision:
         """Decide over the whole picture."""
         return self._decide(self.picture, now)
-
-    async def settle(self, dropped: Sequence[int]) -> None:
-        """Have no effects."""
 
 
 class Cycle:
@@ -198,7 +199,7 @@ class Cycle:
                 return
             except Unavailable as error:
                 _log.warning("cycle.unavailable", service=self.name, error=str(error))
-                await self._wait_for_log()
+                await self._read_on(BACKOFF_FIRST_S)
                 return
             if dropped:
                 await self._read_on()
@@ -226,30 +227,16 @@ class Cycle:
         self._owed = max(self._owed, last)
         return appended.dropped
 
-    async def _read_on(self) -> None:
-        """After a conflict.
-
-        Learn our revision and wait until everything up to the head is delivered.
-        """
+    async def _read_on(self, delay_s: float = 0.0) -> None:
+        """Learn our revision and read to the head; wait, ever longer, while the log is away."""
         log = self._context.log
-        try:
-            self._revision = (await log.checkpoint(self.name)).revision
-            await self._context.source.reached((await log.head()).number, REACH_TIMEOUT_S)
-        except Unavailable:
-            await self._wait_for_log()
-        self._wake.set()
-
-    async def _wait_for_log(self) -> None:
-        """Wait with bounded, jittered back-off until the log answers, then read to its head."""
-        delay_s = BACKOFF_FIRST_S
         while True:
             await asyncio.sleep(delay_s * (0.5 + random.random() / 2))  # noqa: S311  # jitter, no secret
             try:
-                self._revision = (await self._context.log.checkpoint(self.name)).revision
-                head = await self._context.log.head()
-                await self._context.source.reached(head.number, REACH_TIMEOUT_S)
+                self._revision = (await log.checkpoint(self.name)).revision
+                await self._context.source.reached((await log.head()).number, REACH_TIMEOUT_S)
             except Unavailable:
-                delay_s = min(delay_s * 2, BACKOFF_MAX_S)
+                delay_s = min(max(delay_s * 2, BACKOFF_FIRST_S), BACKOFF_MAX_S)
                 continue
             self._wake.set()
             return

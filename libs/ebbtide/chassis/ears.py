@@ -1,34 +1,26 @@
 """A part that begins to hear the bus when a process starts, and stops when it drains."""
 
-from typing import Protocol
+from collections.abc import Awaitable, Callable
 
-
-class Hearing(Protocol):
-    """A service that hears the bus."""
-
-    async def listen(self) -> None:
-        """Subscribe."""
-        ...
-
-    async def hush(self) -> None:
-        """Unsubscribe."""
-        ...
+from ebbtide.chassis.bus import Subscription
 
 
 class Ears:
-    """Ties a service's subscriptions to the life of the process."""
+    """Ties the subscriptions that ``listen`` makes to the life of the process."""
 
-    def __init__(self, name: str, service: Hearing) -> None:
+    def __init__(self, name: str, listen: Callable[[], Awaitable[list[Subscription]]]) -> None:
         self.name = name
-        self._service = service
+        self._listen = listen
+        self._listening: list[Subscription] = []
 
     async def start(self) -> None:
         """Subscribe."""
-        await self._service.listen()
+        self._listening = await self._listen()
 
     async def run(self) -> None:
         """Do nothing: the bus calls."""
 
     async def stop(self) -> None:
         """Unsubscribe."""
-        await self._service.hush()
+        for subscription in self._listening:
+            await subscription.close()

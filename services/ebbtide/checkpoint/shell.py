@@ -9,7 +9,7 @@ import structlog
 from ebbtide.chassis.asked import Asked
 from ebbtide.chassis.bus import Message, Subscription
 from ebbtide.chassis.context import Context, Part
-from ebbtide.chassis.cycle import Cycle, Pure
+from ebbtide.chassis.cycle import Cycle, Folding
 from ebbtide.chassis.ears import Ears
 from ebbtide.chassis.service import Decision
 from ebbtide.checkpoint import CARD
@@ -21,14 +21,13 @@ from ebbtide.contracts.agents import CheckpointReport
 _log = structlog.get_logger()
 
 
-class Catalogue(Pure[Picture]):
+class Catalogue(Folding[Picture]):
     """The checkpoint service: a picture, and the reports that wait for an answer."""
 
     def __init__(self, context: Context) -> None:
-        super().__init__(CARD, Picture, lambda _picture, _now: Decision())
+        super().__init__(CARD, Picture)
         self._cell, self._bus = context.cell, context.bus
         self._waiting: Asked[tuple[str, CheckpointReport]] = Asked(context.clock)
-        self._listening: list[Subscription] = []
         self.poke_cycle: Callable[[], None] = lambda: None
 
     def decide(self, now: dt.datetime) -> Decision:
@@ -43,15 +42,10 @@ class Catalogue(Pure[Picture]):
                 self._waiting.answered(reply)
                 await self._bus.publish(reply, msgspec.json.encode(ack))
 
-    async def listen(self) -> None:
+    async def listen(self) -> list[Subscription]:
         """Begin to hear agents."""
         topic = subjects.agents(self._cell, "checkpoint")
-        self._listening.append(await self._bus.subscribe(topic, self._on_report, queue=CARD.name))
-
-    async def hush(self) -> None:
-        """Stop hearing agents."""
-        for subscription in self._listening:
-            await subscription.close()
+        return [await self._bus.subscribe(topic, self._on_report, queue=CARD.name)]
 
     async def _on_report(self, message: Message) -> None:
         try:
@@ -68,4 +62,4 @@ def parts(context: Context) -> list[Part]:
     catalogue = Catalogue(context)
     cycle = Cycle(catalogue, context)
     catalogue.poke_cycle = cycle.poke
-    return [cycle, Ears("checkpoint.ears", catalogue)]
+    return [cycle, Ears("checkpoint.ears", catalogue.listen)]

@@ -14,7 +14,7 @@ import structlog
 from ebbtide.chassis.asked import Asked
 from ebbtide.chassis.bus import Bus, Message, Subscription
 from ebbtide.chassis.context import Context, Part
-from ebbtide.chassis.cycle import Cycle, Pure
+from ebbtide.chassis.cycle import Cycle, Folding
 from ebbtide.chassis.ears import Ears
 from ebbtide.chassis.effector import Effector
 from ebbtide.chassis.service import Decision
@@ -38,11 +38,11 @@ EASE_S = 0.25
 _log = structlog.get_logger()
 
 
-class Fleet(Pure[Picture]):
+class Fleet(Folding[Picture]):
     """The fleet service: a picture, an inbox, and the two effects on the bus."""
 
     def __init__(self, context: Context) -> None:
-        super().__init__(CARD, Picture, lambda _picture, _now: Decision())
+        super().__init__(CARD, Picture)
         self._cell, self._bus, self._clock = context.cell, context.bus, context.clock
         self._source = context.source
         self._inbox = Inbox()
@@ -54,7 +54,6 @@ class Fleet(Pure[Picture]):
         self._easing: asyncio.TimerHandle | None = None
         self._compared_s = context.clock.monotonic_s()
         self._is_current = False
-        self._listening: list[Subscription] = []
         self.poke_cycle: Callable[[], None] = lambda: None
         self.poke_writer: Callable[[], None] = lambda: None
 
@@ -108,22 +107,17 @@ class Fleet(Pure[Picture]):
         self._eased.clear()
         self.poke_writer()
 
-    async def listen(self) -> None:
+    async def listen(self) -> list[Subscription]:
         """Begin to hear agents, and ask them all for everything: the inbox starts empty."""
         bus, cell = self._bus, self._cell
         await bus.ensure_bucket(subjects.desired_bucket(cell))
-        for verb, handler in (("report", self._on_report), ("register", self._on_register)):
-            topic = subjects.agents(cell, verb)
-            self._listening.append(await bus.subscribe(topic, handler, queue=CARD.name))
+        listening = [
+            await bus.subscribe(subjects.agents(cell, verb), handler, queue=CARD.name)
+            for verb, handler in (("report", self._on_report), ("register", self._on_register))
+        ]
         bus.on_return(self._ask_again)
         await self._ask_again()
-
-    async def hush(self) -> None:
-        """Stop hearing agents."""
-        if self._easing is not None:
-            self._easing.cancel()
-        for subscription in self._listening:
-            await subscription.close()
+        return listening
 
     async def _ask_again(self) -> None:
         self._written.clear()
@@ -246,4 +240,4 @@ def parts(context: Context) -> list[Part]:
     cycle = Cycle(fleet, context)
     writer = Effector("fleet.desired", fleet.write, COMPARE_EVERY_S)
     fleet.poke_cycle, fleet.poke_writer = cycle.poke, writer.poke
-    return [cycle, writer, Ears("fleet.ears", fleet)]
+    return [cycle, writer, Ears("fleet.ears", fleet.listen)]

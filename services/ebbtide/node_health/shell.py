@@ -12,7 +12,7 @@ import structlog
 
 from ebbtide.chassis.bus import Entry, Subscription
 from ebbtide.chassis.context import Context, Part
-from ebbtide.chassis.cycle import Cycle, Pure
+from ebbtide.chassis.cycle import Cycle, Folding
 from ebbtide.chassis.ears import Ears
 from ebbtide.chassis.service import Decision
 from ebbtide.chassis.settings import load
@@ -44,18 +44,17 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         return Limits(lease_s=self.lease_s, margin_s=self.lease_margin_s or self.lease_s / 10)
 
 
-class NodeHealth(Pure[Picture]):
+class NodeHealth(Folding[Picture]):
     """The node-health service: a picture of nodes, and a sight of leases."""
 
     def __init__(self, context: Context, limits: Limits) -> None:
-        super().__init__(CARD, Picture, lambda _picture, _now: Decision())
+        super().__init__(CARD, Picture)
         self._bus, self._clock = context.bus, context.clock
         self._bucket = subjects.lease_bucket(context.cell)
         self._limits = limits
         self._sight = Sight(since_s=context.clock.monotonic_s())
         self._looked_s = self._sight.since_s
         self._take: tuple[NodeName, ...] = ()
-        self._listening: list[Subscription] = []
         self.poke_cycle: Callable[[], None] = lambda: None
 
     def decide(self, now: dt.datetime) -> Decision:
@@ -92,16 +91,11 @@ class NodeHealth(Pure[Picture]):
             except Unavailable:
                 return
 
-    async def listen(self) -> None:
+    async def listen(self) -> list[Subscription]:
         """Begin to see leases."""
         await self._bus.ensure_bucket(self._bucket)
-        self._listening.append(await self._bus.kv_watch(self._bucket, ">", self._on_lease))
         self._bus.on_return(self._on_return)
-
-    async def hush(self) -> None:
-        """Stop seeing leases."""
-        for subscription in self._listening:
-            await subscription.close()
+        return [await self._bus.kv_watch(self._bucket, ">", self._on_lease)]
 
     def _begin(self, now_s: float) -> None:
         """Begin to see anew; what was taken must be seen to stand again."""
@@ -141,4 +135,4 @@ def parts(context: Context) -> list[Part]:
     health = NodeHealth(context, load(Settings, context.environ).limits())
     cycle = Cycle(health, context)
     health.poke_cycle = cycle.poke
-    return [cycle, Ears("node_health.ears", health)]
+    return [cycle, Ears("node_health.ears", health.listen)]

@@ -155,7 +155,6 @@ async def test_a_node_that_has_less_to_do_is_told_soon_and_not_at_once() -> None
     await fleet.settle(())
     assert pokes == []
     await wait_until(lambda: len(pokes) == 1, "the writer is poked")
-    await fleet.hush()
 
 
 async def test_nodes_are_told_of_a_new_epoch_in_which_nothing_has_happened_yet() -> None:
