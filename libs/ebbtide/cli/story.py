@@ -36,14 +36,7 @@ from ebbtide.contracts.events import (
     WorkerStarted,
 )
 from ebbtide.contracts.events.job import FirstFailure
-from ebbtide.contracts.outcomes import (
-    EndCause,
-    KeepAll,
-    KeepAllBut,
-    Outcome,
-    exit_code,
-    signal_name,
-)
+from ebbtide.contracts.outcomes import KeepAll, KeepAllBut, Outcome, how_ended
 from ebbtide.contracts.units import show_vector
 from ebbtide.contracts.upcasts import UnknownEvent, decode_body
 
@@ -130,33 +123,6 @@ def _from(step: int | None) -> str:
     return "" if step is None else f", from the checkpoint of step {step}"
 
 
-def how_ended(cause: EndCause, status: int | None, detail: str) -> str:
-    """Say how a worker ended, from its cause and the raw wait status."""
-    match cause:
-        case EndCause.EXITED | EndCause.SIGNALLED:
-            how = _waited(status)
-        case EndCause.OOM:
-            how = "was killed: out of memory"
-        case EndCause.LOST:
-            how = "was lost: nobody saw its end"
-        case EndCause.NOT_STARTED:
-            how = "never started"
-        case EndCause.START_FAILED:
-            how = "could not be started"
-        case EndCause.LEASE:
-            how = "was ended: its node's lease ran out"
-        case _:
-            assert_never(cause)
-    return f"{how} ({detail})" if detail else how
-
-
-def _waited(status: int | None) -> str:
-    if status is None:
-        return "ended"
-    code = exit_code(status)
-    return f"exited with {code}" if code >= 0 else f"was killed by {signal_name(-code)}"
-
-
 def _stop(body: AttemptStopRequested) -> str:
     why = body.reason.replace("_", " ")
     culprit = "" if body.worker is None else f" by worker {body.worker}"
@@ -165,7 +131,7 @@ def _stop(body: AttemptStopRequested) -> str:
 
 def _ended(body: AttemptEnded) -> str:
     if body.outcome is Outcome.SUCCEEDED:
-        return f"attempt {body.attempt} ended: every worker exited with 0"
+        return f"attempt {body.attempt} ended: every worker exited with code 0"
     said = f"attempt {body.attempt} ended: {body.outcome.value.replace('_', ' ')}"
     if body.first is not None:
         said += f"; {_first(body.first)}"

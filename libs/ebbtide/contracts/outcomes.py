@@ -1,8 +1,8 @@
-"""Closed sets of words about ends."""
+"""Closed sets of words about ends, and how people are told of them."""
 
 import signal
 from enum import Enum
-from typing import Literal
+from typing import Literal, assert_never
 
 import msgspec
 
@@ -61,6 +61,33 @@ def signal_name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:
         return f"signal {number}"
+
+
+def how_ended(cause: EndCause, status: int | None, detail: str) -> str:
+    """Say how a worker ended, from its cause and the raw wait status."""
+    match cause:
+        case EndCause.EXITED | EndCause.SIGNALLED:
+            how = _waited(status)
+        case EndCause.OOM:
+            how = "was killed: out of memory"
+        case EndCause.LOST:
+            how = "was lost"
+        case EndCause.NOT_STARTED:
+            how = "never started"
+        case EndCause.START_FAILED:
+            how = "could not be started"
+        case EndCause.LEASE:
+            how = "was ended: its node's lease ran out"
+        case _:
+            assert_never(cause)
+    return f"{how} ({detail})" if detail else how
+
+
+def _waited(status: int | None) -> str:
+    if status is None:
+        return "ended"
+    code = exit_code(status)
+    return f"exited with code {code}" if code >= 0 else f"was killed by {signal_name(-code)}"
 
 
 class KeepAll(msgspec.Struct, frozen=True, kw_only=True, tag="all"):

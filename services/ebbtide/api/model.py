@@ -6,7 +6,7 @@ the views.
 """
 
 import datetime as dt
-from typing import Literal, assert_never, get_args
+from typing import assert_never, get_args
 
 import msgspec
 
@@ -28,6 +28,7 @@ from ebbtide.contracts.events import (
     JobSubmitted,
     JobSucceeded,
     TokenCreated,
+    TokenKind,
     TokenRevoked,
 )
 from ebbtide.contracts.events.job import JobEvent
@@ -35,7 +36,7 @@ from ebbtide.contracts.events.node import NodeEvent
 from ebbtide.contracts.http import FINAL_PHASES, Phase
 from ebbtide.contracts.ids import JobId, NodeNumber, QuotaName, TokenId, Workspace
 from ebbtide.contracts.job_spec import JobSpec, workers_of
-from ebbtide.contracts.outcomes import KeepAll
+from ebbtide.contracts.outcomes import KeepAll, how_ended
 from ebbtide.model import node as nodes
 from ebbtide.model.node import Node
 from ebbtide.model.resources import gpu_model, gpu_need
@@ -106,7 +107,7 @@ class Token(msgspec.Struct, frozen=True, kw_only=True):
     """A credential as the log knows it: never its secret."""
 
     id: TokenId
-    kind: Literal["admin", "member", "viewer", "job", "agent"]
+    kind: TokenKind
     subject: str
     secret_sha256: str
     created_at: dt.datetime
@@ -192,9 +193,9 @@ def _ending(row: Row, event: AttemptStopRequested | AttemptEnded) -> Row:
         return _CHANGE(row, why=why)
     why = row.why
     if event.first is not None:
-        why = f"worker {event.first.worker} on {event.first.node}: {event.first.cause.value}"
-        if event.first.detail:
-            why = f"{why}, {event.first.detail}"
+        first = event.first
+        how = how_ended(first.cause, first.status, first.detail)
+        why = f"worker {first.worker} on {first.node} {how}"
     return _CHANGE(row, why=why, ended_attempt=event.attempt, log_bytes=event.log_bytes)
 
 

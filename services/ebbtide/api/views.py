@@ -13,7 +13,7 @@ from ebbtide.contracts.http import Phase
 from ebbtide.contracts.ids import JobId, Workspace
 from ebbtide.model.node import Node
 
-FOLD_VERSION = 1
+FOLD_VERSION = 2
 """Rises when the fold changes: views of another fold are rebuilt."""
 
 

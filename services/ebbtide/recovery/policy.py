@@ -24,7 +24,7 @@ from ebbtide.contracts.outcomes import (
     Outcome,
     StopReason,
     exit_code,
-    signal_name,
+    how_ended,
 )
 from ebbtide.model import job, node
 from ebbtide.model.job import Job
@@ -113,8 +113,8 @@ def _is_of_its_own_doing(picture: Picture, one: Job) -> bool:
     """
     if one.placement is None or one.losses < LOSSES_FREE:
         return False
-    nodes = [picture.world.nodes[number] for number in nodes_of(one.placement)]
-    return all(max(node.lost_at, node.fenced_at) <= one.placed_at for node in nodes)
+    there = [picture.world.nodes[number] for number in nodes_of(one.placement)]
+    return all(max(each.lost_at, each.fenced_at) <= one.placed_at for each in there)
 
 
 def _failed(picture: Picture, one: Job, first: FirstFailure | None) -> Unit:
@@ -146,21 +146,8 @@ def describe(first: FirstFailure | None) -> str:
     """Say in words what happened to the worker that failed first."""
     if first is None:
         return "the attempt failed"
-    who = f"worker {first.worker} on {first.node}"
-    if first.cause is EndCause.OOM:
-        return f"{who} was killed: out of memory (its limit or the host's)"
-    if first.cause in (EndCause.EXITED, EndCause.SIGNALLED) and first.status is not None:
-        code = exit_code(first.status)
-        if code < 0:
-            return f"{who} was killed by {signal_name(-code)}"
-        return f"{who} exited with code {code}"
-    words = {
-        EndCause.LOST: "was lost: nobody saw how it ended",
-        EndCause.LEASE: "was ended with its node's lease",
-        EndCause.START_FAILED: f"did not start: {first.detail}",
-        EndCause.NOT_STARTED: "was never started",
-    }
-    return f"{who} {words.get(first.cause, first.cause.value)}"
+    how = how_ended(first.cause, first.status, first.detail)
+    return f"worker {first.worker} on {first.node} {how}"
 
 
 def _again(picture: Picture, one: Job, *, counted: bool, why: str) -> Unit:

@@ -114,7 +114,7 @@ def test_why_names_the_worker_that_was_first() -> None:
     first = FirstFailure(worker=1, node="n1", cause=EndCause.OOM, status=9, detail="2 GiB")
     body = AttemptEnded(job=JOB, attempt=1, outcome=Outcome.FAILED, first=first)
     row = _row(*RUNNING, said.lifecycle(JOB, body, 4))
-    assert row.why == "worker 1 on n1: oom, 2 GiB"
+    assert row.why == "worker 1 on n1 was killed: out of memory (2 GiB)"
 
 
 def test_why_says_that_an_attempt_is_being_ended() -> None:

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from ebbtide.cli.story import how_ended, words
+from ebbtide.cli.story import words
 from ebbtide.client import StoryEvent
 from ebbtide.contracts.events import (
     EVENT_TYPES,
@@ -44,26 +44,6 @@ def test_a_failure_names_who_was_first_and_who_followed() -> None:
 def test_many_followers_are_counted_and_not_listed() -> None:
     ended = AttemptEnded(job=JOB, attempt=1, outcome=Outcome.FAILED, following=tuple(range(100)))
     assert _words(ended).endswith("following: workers 0, 1, 2, 3, 4, 5, 6, 7 and 92 more")
-
-
-@pytest.mark.parametrize(
-    ("cause", "status", "told"),
-    [
-        (EndCause.EXITED, 0, "exited with 0"),
-        (EndCause.EXITED, 3 << 8, "exited with 3"),
-        (EndCause.SIGNALLED, 15, "was killed by SIGTERM"),
-        (EndCause.SIGNALLED, 9 | 0x80, "was killed by SIGKILL"),
-        (EndCause.SIGNALLED, 126, "was killed by signal 126"),
-        (EndCause.OOM, 9, "was killed: out of memory"),
-        (EndCause.LOST, None, "was lost: nobody saw its end"),
-        (EndCause.NOT_STARTED, None, "never started"),
-        (EndCause.START_FAILED, None, "could not be started"),
-        (EndCause.LEASE, 9, "was ended: its node's lease ran out"),
-        (EndCause.EXITED, None, "ended"),
-    ],
-)
-def test_every_end_has_its_words(cause: EndCause, status: int | None, told: str) -> None:
-    assert how_ended(cause, status, "") == told
 
 
 def test_a_worker_that_was_told_to_end_is_not_blamed() -> None:
