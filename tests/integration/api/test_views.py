@@ -9,7 +9,7 @@ import pytest
 from ebbtide.api.memory_views import MemoryViews
 from ebbtide.api.model import Alive, Held, Row, Token
 from ebbtide.api.postgres_views import PostgresViews, _in_our_words
-from ebbtide.api.views import Batch, JobQuery, Views
+from ebbtide.api.views import FOLD_VERSION, Batch, JobQuery, Views
 from ebbtide.contracts.errors import StaleEpoch, Unavailable
 from ebbtide.contracts.http import Phase
 from ebbtide.contracts.ids import TokenId, Workspace
@@ -174,7 +174,7 @@ async def test_views_of_another_fold_are_empty(
     await views.open()
     await views.reset(1)
     await views.save(_batch(1, _alive(1)))
-    monkeypatch.setattr("ebbtide.api.postgres_views.FOLD_VERSION", 2)
+    monkeypatch.setattr("ebbtide.api.postgres_views.FOLD_VERSION", FOLD_VERSION + 1)
     stored = await views.load()
     await views.close()
     assert (stored.epoch, stored.position, stored.picture.jobs) == (0, 0, {})
