@@ -174,12 +174,12 @@ def _is_refusal(error: Exception) -> bool:
     )
 
 
-def translated(error: Exception) -> EbbtideError:
+def translated(error: Exception, database: str = "the log's database") -> EbbtideError:
     """Say in our words what the driver or the server said."""
     state = getattr(error, "sqlstate", None) or ""
     if isinstance(error, asyncpg.PostgresError) and state.startswith(_OUR_MISTAKES):
-        return InvariantBroken(f"the log's database refused a statement: {_words(error)}")
-    return Unavailable(f"the log's database does not answer: {_words(error)}")
+        return InvariantBroken(f"{database} refused a statement: {_words(error)}")
+    return Unavailable(f"{database} does not answer: {_words(error)}")
 
 
 def _words(error: Exception) -> str:

@@ -15,18 +15,22 @@ import msgspec
 
 from ebbtide.api.model import Alive, Picture, Row, Token
 from ebbtide.api.views import FOLD_VERSION, Batch, JobQuery, Stored
-from ebbtide.contracts.errors import InvariantBroken, StaleEpoch, Unavailable
+from ebbtide.contracts.errors import InvariantBroken, StaleEpoch
 from ebbtide.contracts.http import Phase
 from ebbtide.contracts.ids import JobId, Workspace
 from ebbtide.contracts.job_spec import JobSpec
 from ebbtide.eventlog import sql
+from ebbtide.eventlog.connection import (
+    COMMAND_TIMEOUT_S,
+    CONNECT_TIMEOUT_S,
+    DRIVER_ERRORS,
+    translated,
+)
 from ebbtide.eventlog.migrate import migrate
 from ebbtide.model.node import Node
 
 MIGRATIONS = Path(__file__).parent / "migrations"
 SCHEMA = "api"
-CONNECT_TIMEOUT_S = 5.0
-COMMAND_TIMEOUT_S = 8.0
 READERS_MAX = 3
 """Each connection costs the server two or three megabytes."""
 _IDLE_S = 60.0
@@ -41,7 +45,6 @@ _COMMON = {
 _WRITING = _COMMON | {"synchronous_commit": "off"}
 # A page's fitting index depends on which arguments are empty, so it is planned for each call.
 _READING = _COMMON | {"plan_cache_mode": "force_custom_plan"}
-_OUR_MISTAKES = ("22", "23", "42")
 
 _QUERIES = sql.load("ebbtide.api")
 _encode = msgspec.json.Encoder().encode
@@ -56,17 +59,11 @@ _counts = msgspec.json.Decoder(dict[Workspace, dict[Phase, int]])
 async def _in_our_words(pool: asyncpg.Pool | None = None) -> AsyncIterator[None]:
     try:
         yield
-    except asyncpg.InternalClientError as error:
-        # The driver has lost track of a connection, as when a server dies in the middle of a word.
-        if pool is not None:
+    except DRIVER_ERRORS as error:
+        if pool is not None and isinstance(error, asyncpg.InternalClientError):
+            # The driver lost track of a connection, as when a server dies in the middle of a word.
             await pool.expire_connections()
-        raise Unavailable(f"the views' database does not answer: {error}") from error
-    except (OSError, TimeoutError, asyncpg.InterfaceError, asyncpg.PostgresError) as error:
-        state = getattr(error, "sqlstate", None) or ""
-        words = str(error) or type(error).__name__
-        if isinstance(error, asyncpg.PostgresError) and state.startswith(_OUR_MISTAKES):
-            raise InvariantBroken(f"the views' database refused a statement: {words}") from error
-        raise Unavailable(f"the views' database does not answer: {words}") from error
+        raise translated(error, "the views' database") from error
 
 
 async def _as_it_is(_connection: object) -> None:
@@ -181,7 +178,7 @@ class PostgresViews:
             try:
                 async with asyncio.timeout(CONNECT_TIMEOUT_S):
                     await pool.close()
-            except (TimeoutError, OSError, asyncpg.InterfaceError, asyncpg.PostgresError):
+            except DRIVER_ERRORS:
                 pool.terminate()
 
 
