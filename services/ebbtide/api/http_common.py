@@ -1,11 +1,13 @@
 """What the handlers share: who asks, the door behind the request, and how far it must have read."""
 
 import re
+from collections.abc import AsyncIterator
 from typing import TypeAlias
 
 from litestar import Request
 from litestar.datastructures import State
 from litestar.openapi import ResponseSpec
+from litestar.response import Stream
 
 from ebbtide.api.door import Door
 from ebbtide.api.problems import MEDIA_TYPE, refuse
@@ -32,10 +34,14 @@ PROBLEMS = {
 """What any path may answer instead, for the schema."""
 
 REACH_TIMEOUT_S = 5.0
+_EVENT_STREAM = "text/event-stream"
+_STREAM_HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+ALIVE = b": waiting\n\n"
+END = b"event: end\ndata: {}\n\n"
 _TRACEPARENT = re.compile(r"00-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
 
 
-def door_of(request: Request[None, Principal, State]) -> Door:
+def door_of(request: Asking) -> Door:
     """Give the door that the application was made for."""
     door: Door = request.app.state.door
     return door
@@ -51,11 +57,21 @@ async def reached(door: Door, position: int) -> None:
         await door.source.reached(position, REACH_TIMEOUT_S)
 
 
-def trace_of(request: Request[None, Principal, State]) -> str:
+def trace_of(request: Asking) -> str:
     """Give the caller's trace id (W3C trace context), or nothing."""
     given = request.headers.get("traceparent", "")
     match = _TRACEPARENT.fullmatch(given) if given else None
     return match[1] if match else ""
+
+
+def wants_stream(request: Asking) -> bool:
+    """Say whether the caller asked for server-sent events."""
+    return _EVENT_STREAM in request.headers.get("accept", "")
+
+
+def stream(lines: AsyncIterator[bytes]) -> Stream:
+    """Answer with server-sent events."""
+    return Stream(lines, media_type=_EVENT_STREAM, headers=_STREAM_HEADERS)
 
 
 async def authenticate(request: Asking) -> None:
@@ -92,7 +108,7 @@ def _shown(request: Asking) -> str:
     return ""
 
 
-def only_admin(request: Request[None, Principal, State]) -> None:
+def only_admin(request: Asking) -> None:
     """Refuse whoever is no admin.
 
     Raises:

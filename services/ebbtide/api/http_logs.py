@@ -4,14 +4,12 @@ from collections.abc import AsyncIterator
 from typing import Annotated
 
 import msgspec
-from litestar import MediaType, Response, get
+from litestar import Response, get
 from litestar.params import FromPath, QueryParameter
-from litestar.response import Stream
 
 from ebbtide.api import job_logs
 from ebbtide.api.door import Door
-from ebbtide.api.http_common import PROBLEMS, Asking, door_of
-from ebbtide.api.http_story import EVENT_STREAM, wants_stream
+from ebbtide.api.http_common import ALIVE, END, PROBLEMS, Asking, door_of, stream, wants_stream
 from ebbtide.api.job_logs import PIECE_MAX, WAIT_MAX_S, Piece, Wanted
 from ebbtide.api.tokens import Principal
 from ebbtide.contracts.errors import NotFound, Unavailable
@@ -22,7 +20,6 @@ OFFSET_MAX = 1 << 50
 FOLLOW_WAIT_S = 15.0
 FOLLOW_PIECE = 64 * 1024
 """Each follower that reads slowly holds a few of these in our memory."""
-_HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
 
 def _headers(piece: Piece) -> dict[str, str]:
@@ -62,10 +59,9 @@ async def job_logs_piece(  # noqa: PLR0913, PLR0917 - each is a query parameter
         limit = min(limit, FOLLOW_PIECE)
         wanted = wanted._replace(offset=_resumed(request, offset), limit=limit, wait_s=0.0)
         first = await job_logs.read(door, name, request.auth, wanted)
-        lines = _follow(door, name, request.auth, wanted, first)
-        return Stream(lines, media_type=EVENT_STREAM, headers=_HEADERS)  # type: ignore[return-value]  # the schema shows the bytes
+        return stream(_follow(door, name, request.auth, wanted, first))  # type: ignore[return-value]  # the schema shows the bytes
     piece = await job_logs.read(door, name, request.auth, wanted)
-    return Response(piece.data, media_type=MediaType.TEXT, headers=_headers(piece))
+    return Response(piece.data, headers=_headers(piece))
 
 
 def _resumed(request: Asking, offset: int) -> int:
@@ -78,9 +74,9 @@ async def _follow(
 ) -> AsyncIterator[bytes]:
     while not door.feed.closed:
         after = piece.offset + len(piece.data)
-        yield _line(piece, after) if piece.data else b": waiting\n\n"
+        yield _line(piece, after) if piece.data else ALIVE
         if piece.ended and (after >= piece.size or not piece.data):
-            yield b"event: end\ndata: {}\n\n"
+            yield END
             return
         wait_s = 0.0 if piece.data else FOLLOW_WAIT_S
         wanted = wanted._replace(attempt=piece.attempt, offset=after, wait_s=wait_s)

@@ -6,31 +6,31 @@ from typing import Annotated
 import msgspec
 from litestar import Response, get
 from litestar.params import FromPath, FromQuery, QueryParameter
-from litestar.response import Stream
 
 from ebbtide.api import story
 from ebbtide.api.door import Door
-from ebbtide.api.http_common import PROBLEMS, Asking, door_of, only_admin, reached
+from ebbtide.api.http_common import (
+    ALIVE,
+    END,
+    PROBLEMS,
+    Asking,
+    door_of,
+    only_admin,
+    reached,
+    stream,
+    wants_stream,
+)
 from ebbtide.api.tokens import Principal
 from ebbtide.contracts.envelope import Recorded
 from ebbtide.contracts.errors import Unavailable
 from ebbtide.contracts.events import tag_of
 from ebbtide.contracts.ids import JobId
 
-EVENT_STREAM = "text/event-stream"
 LIMIT, LIMIT_MAX = 500, 2000
 """Events on one page; most are a few hundred bytes, and none is larger than 64 KiB."""
-_HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-_END = b"event: end\ndata: {}\n\n"
-_ALIVE = b": waiting\n\n"
 After = Annotated[int, QueryParameter(ge=0, description="leave out what is up to this position")]
 Limit = Annotated[int, QueryParameter(ge=1, le=LIMIT_MAX, description="events on a page")]
 _encode = msgspec.json.Encoder().encode
-
-
-def wants_stream(request: Asking) -> bool:
-    """Say whether the caller asked for server-sent events."""
-    return EVENT_STREAM in request.headers.get("accept", "")
 
 
 def _after(door: Door, request: Asking, after: int) -> int:
@@ -55,16 +55,11 @@ async def _lines(
         async for batch in batches:
             if door.picture.tokens[principal.token].revoked_at is not None:
                 return  # whoever listens comes back, and is refused at the door
-            yield b"".join(_line(door, recorded) for recorded in batch) or _ALIVE
+            yield b"".join(_line(door, recorded) for recorded in batch) or ALIVE
     except Unavailable:
         return  # no end was said, so the caller comes back with the last id it saw
     if not door.feed.closed:
-        yield _END
-
-
-def _stream(door: Door, principal: Principal, batches: AsyncIterator[list[Recorded]]) -> Stream:
-    lines = _lines(door, principal, batches)
-    return Stream(lines, media_type=EVENT_STREAM, headers=_HEADERS)
+        yield END
 
 
 @get("/jobs/{job:str}/events", summary="A job's story", responses=PROBLEMS)
@@ -85,7 +80,7 @@ async def job_events(
     alive = await door.job(JobId(job), request.auth)
     if wants_stream(request):
         batches = story.follow_job(door, alive.row.id, _after(door, request, after))
-        return _stream(door, request.auth, batches)  # type: ignore[return-value]  # the schema shows the JSON form
+        return stream(_lines(door, request.auth, batches))  # type: ignore[return-value]  # the schema shows the JSON form
     return Response(await story.told(door, alive, after, seam, limit))
 
 
@@ -100,7 +95,7 @@ async def all_events(
     door = door_of(request)
     if wants_stream(request):
         start = _after(door, request, door.projector.position if after is None else after)
-        return _stream(door, request.auth, story.follow_all(door, start))  # type: ignore[return-value]  # as above
+        return stream(_lines(door, request.auth, story.follow_all(door, start)))  # type: ignore[return-value]  # as above
     return Response(await door.log.read(after or 0, limit))
 
 

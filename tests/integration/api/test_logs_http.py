@@ -66,7 +66,9 @@ async def test_a_log_can_be_read_from_an_offset_within_a_limit(api: RunningDoor)
 async def test_bytes_that_are_no_text_come_through_unchanged(api: RunningDoor) -> None:
     job = await _placed(api)
     await api.agent("n1", _agent_has(bytes(range(256))))
-    assert (await api.ask("GET", f"/v1/jobs/{job}/logs")).body == bytes(range(256))
+    answer = await api.ask("GET", f"/v1/jobs/{job}/logs")
+    assert answer.body == bytes(range(256))
+    assert answer.headers["content-type"] == "application/octet-stream"
 
 
 async def test_a_log_that_the_agent_no_longer_has_comes_from_the_store(api: RunningDoor) -> None:
