@@ -2,7 +2,6 @@
 
 from typing import Annotated
 
-import msgspec
 from litestar import Response, get, post
 from litestar.params import FromPath, FromQuery, JSONBody, QueryParameter
 
@@ -28,8 +27,6 @@ LIMIT_MAX = 500
 PHASES_MAX = 16
 PAGE_TIMEOUT_S = 5.0
 WAIT_MAX_S = 60.0
-
-_encode = msgspec.json.Encoder().encode
 
 
 @post("/jobs", summary="Submit a job", responses=PROBLEMS)

@@ -26,6 +26,7 @@ MEDIA_TYPE = "application/problem+json"
 RETRY_AFTER_S = 1
 DETAIL_MAX = 2000
 
+_FAILED = Rejected(code="error", detail="something went wrong here, and it was logged")
 _log = structlog.get_logger("ebbtide.api")
 
 
@@ -75,8 +76,7 @@ def problem_of(error: Exception) -> Problem:
         case HTTPException():
             return _framework(error)
         case _:
-            detail = "something went wrong here, and it was logged"
-            return _problem(500, Rejected(code="error", detail=detail))
+            return _problem(500, _FAILED)
 
 
 _WORDS: Mapping[int, tuple[str, str, str]] = {
@@ -96,8 +96,7 @@ def _framework(error: HTTPException) -> Problem:
         return _problem(status, Rejected(code=code, detail=detail, hint=hint))
     if status < 500:
         return _problem(status, Rejected(code="http.malformed", detail=str(error.detail)))
-    detail = "something went wrong here, and it was logged"
-    return _problem(status, Rejected(code="error", detail=detail))
+    return _problem(status, _FAILED)
 
 
 def _invalid(error: ValidationException) -> Rejected:
