@@ -6,8 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+from ebbtide.cli.exits import UNAVAILABLE
+
 MODULE = "ebbtide.allinone.down"
-UNAVAILABLE = 5
 
 
 def _count(number: object, word: str) -> str:

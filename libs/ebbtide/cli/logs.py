@@ -8,9 +8,9 @@ import click
 
 from ebbtide.cli import exits
 from ebbtide.cli.printing import say
-from ebbtide.cli.run import SETTINGS, run
+from ebbtide.cli.run import SETTINGS, misused, run
 from ebbtide.client import Client, LogPiece
-from ebbtide.contracts.errors import Malformed, NotFound, Rejected
+from ebbtide.contracts.errors import NotFound
 from ebbtide.contracts.http import FINAL_PHASES
 from ebbtide.contracts.ids import JobId
 from ebbtide.contracts.job_spec import workers_of
@@ -31,14 +31,7 @@ def command(job: str, follow: bool, worker: str, attempt: int) -> int:
         if worker == "all":
             return _all(client, JobId(job), attempt, follow=follow)
         if not worker.isdecimal():
-            raise Malformed(
-                Rejected(
-                    code="usage",
-                    field="--worker",
-                    detail=f"{worker!r} is no rank",
-                    hint="write a number from 0, or all",
-                )
-            )
+            raise misused("--worker", f"{worker!r} is no rank", "write a number from 0, or all")
         seen = 0
         for piece in client.logs(job, worker=int(worker), attempt=attempt, follow=follow):
             if seen and piece.attempt != seen:
@@ -80,14 +73,8 @@ class Lines:
 def _all(client: Client, job: JobId, attempt: int, *, follow: bool) -> int:
     workers = workers_of(client.get(job).spec)
     if follow and len(workers) > FOLLOWED_MAX:
-        raise Malformed(
-            Rejected(
-                code="usage",
-                field="--worker",
-                detail=f"{len(workers)} workers cannot be followed at once, only {FOLLOWED_MAX}",
-                hint="follow one of them, or leave -f out",
-            )
-        )
+        detail = f"{len(workers)} workers cannot be followed at once, only {FOLLOWED_MAX}"
+        raise misused("--worker", detail, "follow one of them, or leave -f out")
     for number, (role, index) in enumerate(workers if not follow else ()):
         lines = Lines(f"{role}-{index}")
         for piece in client.logs(job, worker=number, attempt=attempt):

@@ -9,6 +9,7 @@ from ebbtide.cli import exits
 from ebbtide.cli.printing import clean
 from ebbtide.client import Refused
 from ebbtide.contracts.errors import EbbtideError, Malformed, NotFound, Rejected
+from ebbtide.contracts.http import Problem
 
 SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
@@ -38,23 +39,21 @@ def explain(error: EbbtideError) -> str:
         case Malformed(rejected=rejected):
             return sentence(rejected)
         case Refused(problem=problem):
-            return sentence(
-                Rejected(
-                    code=problem.code,
-                    detail=problem.detail,
-                    hint=problem.hint,
-                    field=problem.field,
-                )
-            )
+            return sentence(problem)
         case _:
             return clean(error)
 
 
-def sentence(rejected: Rejected) -> str:
+def sentence(rejected: Rejected | Problem) -> str:
     """Write a refusal as ``field: what; hint``."""
     field = f"{rejected.field}: " if rejected.field else ""
     hint = f"; {rejected.hint}" if rejected.hint else ""
     return clean(f"{field}{rejected.detail}{hint}")
+
+
+def misused(field: str, detail: str, hint: str = "") -> Malformed:
+    """Make the error of a command line that asks for what cannot be."""
+    return Malformed(Rejected(code="usage", field=field, detail=detail, hint=hint))
 
 
 def code_of(error: EbbtideError) -> int:

@@ -9,8 +9,9 @@ import sys
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from ebbtide.cli.exits import UNAVAILABLE
+
 MODULE = "ebbtide.allinone.status"
-UNAVAILABLE = 5
 ASK_TIMEOUT_S = 5.0
 Facts = dict[str, object]
 

@@ -7,10 +7,9 @@ import msgspec
 
 from ebbtide.cli import exits
 from ebbtide.cli.printing import clean, put, put_json, say
-from ebbtide.cli.run import SETTINGS, json_option, run
+from ebbtide.cli.run import SETTINGS, json_option, misused, run
 from ebbtide.client import Client, job_file
 from ebbtide.client.packing import pack
-from ebbtide.contracts.errors import Malformed, Rejected
 from ebbtide.contracts.http import FINAL_PHASES, JobDetail, Submit
 from ebbtide.contracts.ids import JobId, Workspace
 from ebbtide.contracts.job_spec import parse_job_spec
@@ -131,7 +130,7 @@ def _size(tables: dict[str, object], flags: dict[str, object]) -> None:
     roles = _table(tables, "roles") or {"worker": {}}
     name = str(flags.get("role") or next(iter(roles)))
     if flags.get("role") is None and len(roles) > 1:
-        raise _bad("--role", f"the job has {len(roles)} roles", f"name one: {', '.join(roles)}")
+        raise misused("--role", f"the job has {len(roles)} roles", f"name one: {', '.join(roles)}")
     role = dict(_table(roles, name))
     if flags.get("workers") is not None:
         role["replicas"] = flags["workers"]
@@ -143,7 +142,7 @@ def _size(tables: dict[str, object], flags: dict[str, object]) -> None:
 def _table(tables: dict[str, object], field: str) -> dict[str, object]:
     given = tables.get(field, {})
     if not isinstance(given, dict):
-        raise _bad(field, f"a table is needed here, not {type(given).__name__}", "")
+        raise misused(field, f"a table is needed here, not {type(given).__name__}")
     return given
 
 
@@ -152,13 +151,9 @@ def _env(pairs: object) -> dict[str, object]:
     for pair in pairs if isinstance(pairs, tuple) else ():
         name, sign, value = str(pair).partition("=")
         if not name or not sign:
-            raise _bad("--env", f"{pair!r} is not NAME=VALUE", "write --env NAME=VALUE")
+            raise misused("--env", f"{pair!r} is not NAME=VALUE", "write --env NAME=VALUE")
         env[name] = value
     return env
-
-
-def _bad(field: str, detail: str, hint: str) -> Malformed:
-    return Malformed(Rejected(code="usage", field=field, detail=detail, hint=hint))
 
 
 def _packed(tables: dict[str, object]) -> dict[str, object]:

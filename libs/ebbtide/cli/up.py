@@ -7,8 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+from ebbtide.cli.exits import UNAVAILABLE
+
 MODULE = "ebbtide.allinone"
-UNAVAILABLE = 5
 
 
 def _parser() -> argparse.ArgumentParser:
