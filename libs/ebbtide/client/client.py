@@ -223,14 +223,12 @@ class Client:
     def events(self, job: JobId | str, *, follow: bool = False) -> Iterator[StoryEvent]:
         """Give a job's story; with ``follow`` go on until it has ended."""
         path = f"{_job(job)}/events"
-        yield from self._stream(path, "") if follow else self._pages(path, 0)
+        yield from self._stream(path) if follow else self._pages(path, 0)
 
     def all_events(self, after: int, *, follow: bool = False) -> Iterator[StoryEvent]:
         """Give the platform's events after a position (admins only)."""
-        if follow:
-            yield from self._stream(f"/v1/events?after={after}", "")
-            return
-        yield from self._pages("/v1/events", after)
+        path = "/v1/events"
+        yield from self._stream(f"{path}?after={after}") if follow else self._pages(path, after)
 
     def _pages(self, path: str, after: int) -> Iterator[StoryEvent]:
         """Read events page by page; one that is not full is the last."""
@@ -241,8 +239,9 @@ class Client:
                 return
             after = page[-1].position
 
-    def _stream(self, path: str, last: str) -> Iterator[StoryEvent]:
+    def _stream(self, path: str) -> Iterator[StoryEvent]:
         """Follow a stream of events over breaks of the line, from the last id that was seen."""
+        last = ""
         ends_at = time.monotonic() + WAIT_PATIENCE_S
         while True:
             headers = {"Accept": "text/event-stream"} | ({"Last-Event-ID": last} if last else {})
@@ -335,14 +334,12 @@ class Client:
 
     def create_token(self, token: CreateToken) -> TokenView:
         """Make a credential (admins only); its secret is in the answer and never shown again."""
-        body = msgspec.json.encode(token)
-        answer = self._transport.call("POST", "/v1/tokens", body, headers=_JSON, patience_s=0)
-        return msgspec.json.decode(answer.body, type=TokenView)
+        return self._post("/v1/tokens", token, TokenView, patience_s=0)
 
     def revoke_token(self, token: str) -> TokenView:
         """Let a credential open nothing any more (admins only)."""
         answer = self._transport.call("DELETE", f"/v1/tokens/{quote(token, safe='')}")
-        return msgspec.json.decode(answer.body, type=TokenView)
+        return _decode(answer, TokenView)
 
     def _get(
         self,
@@ -354,10 +351,12 @@ class Client:
         answer = self._transport.call("GET", path, timeout_s=timeout_s, patience_s=patience_s)
         return _decode(answer, kind)
 
-    def _post(self, path: str, body: msgspec.Struct, kind: type[T]) -> T:
-        return _decode(
-            self._transport.call("POST", path, msgspec.json.encode(body), headers=_JSON), kind
-        )
+    def _post(
+        self, path: str, body: msgspec.Struct, kind: type[T], patience_s: float = PATIENCE_S
+    ) -> T:
+        data = msgspec.json.encode(body)
+        answer = self._transport.call("POST", path, data, headers=_JSON, patience_s=patience_s)
+        return _decode(answer, kind)
 
 
 _JSON = {"Content-Type": "application/json"}
