@@ -14,32 +14,45 @@ from ebbtide.api.transport import WholeAnswers
 from ebbtide.contracts.errors import Unavailable
 
 HEAD_BYTES_MAX = 64 * 1024
-"""Request line and headers; without a bound, one that never ends would fill the memory."""
+"""Request line and headers, or what follows a body in pieces.
+
+Without a bound, one that never ends would fill the memory.
+"""
 
 
 class Connection(WholeAnswers):
     """One connection."""
 
-    _head_bytes: int | None = None
+    _unread_bytes = 0
+    _got_on = False
 
     def data_received(self, data: bytes) -> None:
-        """Read on; give up on a head that is too long."""
-        super().data_received(data)
-        if self._head_bytes is not None and not self.transport.is_closing():
-            self._head_bytes += len(data)
-            if self._head_bytes > HEAD_BYTES_MAX:
-                detail = f"request line and headers have more than {HEAD_BYTES_MAX} bytes"
-                self._refuse(refuse(431, "http.head_too_large", detail))
+        """Read on; give up on a head that is too long.
 
-    def on_message_begin(self) -> None:
-        """Begin to count."""
-        self._head_bytes = 0
-        super().on_message_begin()
+        Where something was read whole, nobody knows how little of ``data`` came after it: one piece
+        may hold a thousand requests and the beginning of the next.
+        """
+        self._got_on = False
+        super().data_received(data)
+        self._unread_bytes = 0 if self._got_on else self._unread_bytes + len(data)
+        if self._unread_bytes > HEAD_BYTES_MAX and not self.transport.is_closing():
+            detail = f"request line and headers have more than {HEAD_BYTES_MAX} bytes"
+            self._refuse(refuse(431, "http.head_too_large", detail))
 
     def on_headers_complete(self) -> None:
-        """Count no more: a body has bounds of its own."""
-        self._head_bytes = None
+        """Count anew."""
+        self._got_on = True
         super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """Count anew: a body has bounds of its own."""
+        self._got_on = True
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """Count anew."""
+        self._got_on = True
+        super().on_message_complete()
 
     def send_400_response(self, msg: str) -> None:
         """Answer what is no HTTP."""

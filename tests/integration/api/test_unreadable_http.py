@@ -68,6 +68,27 @@ async def test_headers_without_end_are_a_problem(api: RunningDoor) -> None:
     assert answer.problem["code"] == "http.head_too_large"
 
 
+async def test_what_follows_a_body_without_end_is_a_problem(api: RunningDoor) -> None:
+    begun = b"POST /v1/jobs HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nX-Long: "
+
+    def send() -> bytes:
+        with socket.create_connection(("127.0.0.1", api.port), timeout=20) as connection:
+            connection.sendall(begun)
+            assert b" 401 " in connection.recv(65536)
+            connection.sendall(b"a" * 65537)
+            return b"".join(iter(lambda: connection.recv(65536), b""))
+
+    answer = Raw(await asyncio.to_thread(send))
+    assert (answer.status, answer.problem["code"]) == (431, "http.head_too_large")
+
+
+async def test_requests_in_one_piece_are_not_taken_for_a_long_head(api: RunningDoor) -> None:
+    asked = b"GET /v1/health HTTP/1.1\r\nHost: x\r\nConnection: %s\r\n\r\n"
+    last = asked % b"close"
+    answered = await shout(api, asked % b"keep-alive" * 2000 + last[:9], last[9:])
+    assert answered.body.count(b"HTTP/1.1 200") == 2000
+
+
 async def test_long_headers_within_the_bound_are_read(api: RunningDoor) -> None:
     answer = await api.ask("GET", "/v1/jobs", headers={"X-Long": "a" * 16000})
     assert answer.status == 200
