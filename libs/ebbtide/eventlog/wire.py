@@ -4,33 +4,19 @@ A follower may be of another release than the relay: fields that it does not kno
 bodies of retired types become live events here, as they do when they are read from the log.
 """
 
-import datetime as dt
-
 import msgspec
 
 from ebbtide.contracts.envelope import Recorded
-from ebbtide.contracts.ids import Workspace
 from ebbtide.contracts.upcasts import decode_body
 
-
-class _Sealed(msgspec.Struct, frozen=True, kw_only=True):
-    """A recorded event whose body is still as it was stored; fields as in :class:`Recorded`."""
-
-    epoch: int
-    position: int
-    stream: str
-    version: int
-    event_id: str
-    at: dt.datetime
-    workspace: Workspace
-    actor: str
-    cause: str
-    service: str
-    read_to: int
-    decided_at: dt.datetime
-    rules: int
-    trace: str
-    body: msgspec.Raw
+_Sealed = msgspec.defstruct(
+    "_Sealed",
+    [
+        (field.name, msgspec.Raw if field.name == "body" else field.type)
+        for field in msgspec.structs.fields(Recorded)
+    ],
+)
+"""A recorded event whose body is still as it was stored."""
 
 
 class _Tagged(msgspec.Struct, frozen=True):
@@ -59,7 +45,6 @@ def decode(payload: bytes) -> Recorded:
         return _whole.decode(payload)
     except msgspec.ValidationError:
         # Not a live type: rare, so the second pass may cost what it costs.
-        sealed = _sealed.decode(payload)
-    body = decode_body(_tagged.decode(sealed.body).type, bytes(sealed.body))
-    fields = {name: getattr(sealed, name) for name in _Sealed.__struct_fields__}
-    return Recorded(**{**fields, "body": body})
+        fields = msgspec.structs.asdict(_sealed.decode(payload))
+    body = fields["body"]
+    return Recorded(**{**fields, "body": decode_body(_tagged.decode(body).type, bytes(body))})
