@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from ebbtide.contracts.envelope import Append, Position, Recorded
+from ebbtide.contracts.envelope import Append, Recorded
 from ebbtide.contracts.errors import InvariantBroken, Malformed, Rejected
 from ebbtide.contracts.events import tag_of
 from ebbtide.contracts.upcasts import encode_body
@@ -125,12 +125,3 @@ def recorded(decided: Decided, append: Append, stamp: Stamp) -> Recorded:
         trace=append.trace,
         body=append.body,
     )
-
-
-def is_foreign(read_to: Position, head: Position) -> bool:
-    """Say whether ``read_to`` is no place in the history that ends at ``head``.
-
-    Another epoch is another history. A number past the head was read before the log was put back to
-    an older state, whose epoch nobody has raised yet.
-    """
-    return read_to.epoch != head.epoch or read_to.number > head.number

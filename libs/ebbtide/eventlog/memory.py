@@ -6,13 +6,12 @@ same history each time.
 
 import datetime as dt
 import hashlib
-from collections.abc import Sequence
 
 import msgspec
 
 from ebbtide.contracts.envelope import Append, Appended, Position, Recorded, Unit
 from ebbtide.contracts.errors import Conflict, StaleEpoch
-from ebbtide.eventlog.entries import OnCommit, Stamp, Stamps, entries_of, is_foreign, recorded
+from ebbtide.eventlog.entries import OnCommit, Stamp, Stamps, entries_of, recorded
 from ebbtide.eventlog.log import Checkpoint, Decided, Snapshot
 
 SNAPSHOTS_KEPT = 2
@@ -63,10 +62,9 @@ class MemoryLog:
         )
 
     def _refuse(self, decided: Decided) -> None:
-        if is_foreign(decided.read_to, self._head()):
-            raise StaleEpoch(
-                f"{decided.service} read to {decided.read_to}, the log is at {self._head()}"
-            )
+        head = self._head()
+        if decided.read_to.epoch != head.epoch or decided.read_to.number > head.number:
+            raise StaleEpoch(f"{decided.service} read to {decided.read_to}, the log is at {head}")
         present = self._checkpoint(decided.service).revision
         if decided.revision is not None and decided.revision != present:
             raise Conflict(f"{decided.service} is at revision {present}, not {decided.revision}")
@@ -143,11 +141,13 @@ class MemoryLog:
 
     async def save_snapshot(self, service: str, snapshot: Snapshot) -> None:
         """Keep a snapshot, and drop all but the newest two of the service."""
-        others = [
-            kept for kept in self._snapshots.get(service, ()) if _place(kept) != _place_of(snapshot)
-        ]
-        kept = [*others, _Kept(snapshot, _digest(snapshot.body))]
-        self._snapshots[service] = _newest(kept)
+        kept = {
+            (known.snapshot.epoch, known.snapshot.position): known
+            for known in self._snapshots.get(service, ())
+        }
+        kept[snapshot.epoch, snapshot.position] = _Kept(snapshot, _digest(snapshot.body))
+        newest = sorted(kept, reverse=True)[:SNAPSHOTS_KEPT]
+        self._snapshots[service] = [kept[place] for place in newest]
 
     async def raise_epoch(self) -> Position:
         """Begin a new epoch at the present head."""
@@ -160,15 +160,3 @@ class MemoryLog:
 
 def _digest(body: bytes) -> bytes:
     return hashlib.sha256(body).digest()
-
-
-def _place_of(snapshot: Snapshot) -> tuple[int, int]:
-    return snapshot.epoch, snapshot.position
-
-
-def _place(kept: _Kept) -> tuple[int, int]:
-    return _place_of(kept.snapshot)
-
-
-def _newest(kept: Sequence[_Kept]) -> list[_Kept]:
-    return sorted(kept, key=_place, reverse=True)[:SNAPSHOTS_KEPT]
