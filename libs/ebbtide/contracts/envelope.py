@@ -82,6 +82,3 @@ class Appended(msgspec.Struct, frozen=True, kw_only=True):
     dropped: tuple[int, ...]
     revision: int
     epoch: int
-
-
-__all__ = ["PLATFORM", "Append", "Appended", "Position", "Recorded", "Unit"]

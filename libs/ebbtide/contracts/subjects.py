@@ -77,6 +77,5 @@ def inbox(cell: str, name: NodeName | str) -> str:
 
 
 def node_of(subject: str) -> str:
-    """Give the node that ``subject`` (of :func:`agent` or a KV key) speaks of."""
-    parts = subject.split(".")
-    return parts[2]
+    """Give the node that ``subject`` (of :func:`agent`) speaks of."""
+    return subject.split(".")[2]

@@ -71,7 +71,7 @@ CREATE TABLE IF NOT EXISTS migrations.applied (
 );
 
 -- name: list_migrations
-SELECT number, name, digest FROM migrations.applied WHERE schema = $1 ORDER BY number;
+SELECT number, digest FROM migrations.applied WHERE schema = $1 ORDER BY number;
 
 -- name: record_migration
 INSERT INTO migrations.applied (schema, number, name, digest) VALUES ($1, $2, $3, $4);

@@ -1,4 +1,4 @@
-"""Every event, and which one service may say it."""
+"""Every event, and the tag under which it is stored."""
 
 from typing import get_args
 
