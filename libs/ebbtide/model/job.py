@@ -44,7 +44,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     ``placement`` is what the job holds now, whatever its stage; ``placed_at`` (in ``placed_epoch``)
     is the position at which the present attempt got its places; ``not_before`` is when the present
     attempt may start (back-off). ``losses`` counts the last attempts in a row whose end nobody saw
-    and that made no progress. ``final`` is the tag of the event that ended the job.
+    and that made no progress.
     """
 
     id: JobId
@@ -70,7 +70,6 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     resume_folder: str = ""
     best_step: int | None = None
     placement: GangPlaced | None = None
-    final: str = ""
 
     @property
     def is_live(self) -> bool:
@@ -134,8 +133,7 @@ def evolve(job: Job, recorded: Recorded, event: JobEvent) -> Job:
         case JobRestarting():
             return _restart(job, recorded, event)
         case JobRejected() | JobSucceeded() | JobFailed() | JobStopped():
-            tag = str(event.__struct_config__.tag)
-            return msgspec.structs.replace(job, version=version, stage="final", final=tag)
+            return msgspec.structs.replace(job, version=version, stage="final")
         case _:
             assert_never(event)
 
