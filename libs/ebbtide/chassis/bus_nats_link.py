@@ -16,7 +16,7 @@ from nats import errors
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
-from ebbtide.chassis.delivery import hand_over
+from ebbtide.chassis.delivery import run_alone
 from ebbtide.contracts.errors import Malformed, Rejected, Unavailable
 
 DIAL_TIMEOUT_S = 5.0
@@ -195,7 +195,7 @@ class Link:
 
     def spawn(self, call: Callable[[], Awaitable[None]], what: str) -> None:
         """Run a call beside; it ends with the link at the latest, and its failure is told."""
-        task = asyncio.get_running_loop().create_task(_alone(call, what))
+        task = asyncio.get_running_loop().create_task(run_alone(call, what))
         self._running.add(task)
         task.add_done_callback(self._running.discard)
 
@@ -338,13 +338,6 @@ async def _end(client: Client, *, flush: bool) -> None:
             await client.close()
     except (errors.Error, OSError, TimeoutError):
         return
-
-
-async def _alone(call: Callable[[], Awaitable[None]], what: str) -> None:
-    async def ignoring(_: None) -> None:
-        await call()
-
-    await hand_over(ignoring, None, what)
 
 
 def warn(event: str, **facts: object) -> None:

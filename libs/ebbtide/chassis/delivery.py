@@ -26,6 +26,15 @@ async def hand_over(handler: Callable[[T], Awaitable[None]], item: T, subject: s
         structlog.get_logger(__name__).exception("bus.handler_failed", subject=subject)
 
 
+async def run_alone(call: Callable[[], Awaitable[None]], what: str) -> None:
+    """Await a call without arguments the way handlers are awaited: a failure is told."""
+
+    async def ignoring(_: None) -> None:
+        await call()
+
+    await hand_over(ignoring, None, what)
+
+
 class Feed(Generic[T]):
     """Hands items to a handler one at a time and in order; its task lives while something waits.
 

@@ -14,7 +14,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
 from ebbtide.chassis.bus import Entry, Handler, Message, Outgoing, Subscription, Watcher
-from ebbtide.chassis.delivery import Feed, hand_over
+from ebbtide.chassis.delivery import Feed, hand_over, run_alone
 from ebbtide.contracts.errors import Conflict, NotFound, Unavailable
 from ebbtide.contracts.subjects import HEADER_EVENT
 from ebbtide.testing.bus_server import MAX_KEPT, Bucket, Faults, Hub, Network, Stream
@@ -176,7 +176,7 @@ class MemoryBus:
         for follower in self.followers:
             follower.kick()
         for call in self._calls:
-            task = asyncio.get_running_loop().create_task(_run(call))
+            task = asyncio.get_running_loop().create_task(run_alone(call, "on_return"))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
@@ -334,12 +334,3 @@ class MemoryBus:
         if kept is None:
             raise Unavailable(f"there is no bucket {bucket} yet")
         return kept
-
-
-async def _run(call: Callable[[], Awaitable[None]]) -> None:
-    """Await a call without arguments the way handlers are awaited: a failure is told."""
-
-    async def ignoring(_: None) -> None:
-        await call()
-
-    await hand_over(ignoring, None, "on_return")
