@@ -60,9 +60,11 @@ class NatsBus:
         Raises:
             Unavailable: no server took the connection within ``wait_s``.
         """
-        door = _door(
+        plain, found = _parted(url)
+        user, password = (user, password) if user else found
+        link = Link(
             Door(
-                url=url,
+                url=plain,
                 name=name,
                 user=user,
                 password=password,
@@ -70,7 +72,6 @@ class NatsBus:
                 inbox_prefix=inbox_prefix,
             )
         )
-        link = Link(door)
         await link.start(wait_s)
         return cls(link, narrow=narrow, replicas=replicas)
 
@@ -226,15 +227,12 @@ def _guards(messages: Sequence[Outgoing]) -> list[dict[str, str]]:
     return guards
 
 
-def _door(door: Door) -> Door:
-    """Take credentials out of the address, so that no error text can show them."""
-    import msgspec
-
-    plain = []
-    user, password = door.user, door.password
-    for url in door.url.split(","):
+def _parted(urls: str) -> tuple[str, tuple[str, str]]:
+    """Take credentials out of addresses, so that no error text can show them."""
+    plain, found = [], ("", "")
+    for url in urls.split(","):
         parts = urlsplit(url.strip())
-        if parts.username and not user:
-            user, password = unquote(parts.username), unquote(parts.password or "")
+        if parts.username and not found[0]:
+            found = unquote(parts.username), unquote(parts.password or "")
         plain.append(urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2])))
-    return msgspec.structs.replace(door, url=",".join(plain), user=user, password=password)
+    return ",".join(plain), found
