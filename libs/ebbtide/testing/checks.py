@@ -13,15 +13,18 @@ from ebbtide.contracts.events import (
     AttemptEnded,
     AttemptRunning,
     CheckpointCommitted,
+    Event,
     GangPlaced,
     GangReleased,
+    JobFailed,
     JobPlaced,
     JobQueued,
     JobRejected,
     JobRestarting,
+    JobStopped,
     JobSubmitted,
+    JobSucceeded,
     NodeJoined,
-    QuotaChanged,
     WorkerEnded,
     WorkerStarted,
     job_of,
@@ -147,11 +150,10 @@ class Checks:
         if job is None:
             return
         if isinstance(event, JobPlaced | JobRestarting):
-            restarted = isinstance(event, JobPlaced) and job.placement is not None
             expected = job.attempt + 1
             if event.attempt != expected:
                 raise self._break(recorded, f"attempt {expected} was due")
-            if isinstance(event, JobPlaced) and not restarted:
+            if isinstance(event, JobPlaced) and job.placement is None:
                 raise self._break(recorded, "placed without places")
         elif isinstance(event, AttemptRunning | AttemptEnded) and event.attempt != job.attempt:
             raise self._break(recorded, f"attempt {job.attempt} is the live one")
@@ -237,16 +239,10 @@ class Checks:
         event = recorded.body
         if isinstance(event, NodeJoined) and event.node not in self._free:
             self._free[event.node] = fit.empty(self._world.nodes[event.node])
-        elif isinstance(event, QuotaChanged):
-            self._used.setdefault(event.quota, {})
 
 
-def _stage_after(event: object, stage: str) -> str:
-    if isinstance(event, JobRejected) or tag_of(event) in {  # type: ignore[arg-type]  # an event
-        "job.succeeded",
-        "job.failed",
-        "job.stopped",
-    }:
+def _stage_after(event: Event, stage: str) -> str:
+    if isinstance(event, JobRejected | JobSucceeded | JobFailed | JobStopped):
         return "final"
     if isinstance(event, JobQueued):
         return "waiting"

@@ -18,7 +18,7 @@ from ebbtide.checkpoint import policy as checkpoint_policy
 from ebbtide.contracts.agents import CheckpointReport, Registration, Report
 from ebbtide.contracts.envelope import Append, Appended, Position, Recorded, Unit
 from ebbtide.contracts.errors import Conflict
-from ebbtide.contracts.events import JobStopRequested, JobSubmitted
+from ebbtide.contracts.events import JobStopRequested, JobSubmitted, job_of, tag_of
 from ebbtide.contracts.ids import JobId
 from ebbtide.contracts.job_spec import JobSpec
 from ebbtide.eventlog.log import Decided
@@ -202,20 +202,17 @@ class Stage:
         if player.folded < player.owed:
             return bool(fresh)
         decision = player.decide(player.picture)
-        stood = bool(decision.units) and await self._commit(player, decision.units)
-        return bool(fresh) or stood or player.folded < len(self.events)
+        if decision.units:
+            await self._commit(player, decision.units)
+        return bool(fresh or decision.units) or player.folded < len(self.events)
 
-    async def _commit(self, player: Player, units: tuple[Unit, ...]) -> bool:
-        """Append a decision; say whether any of it stood. After a conflict the player reads on."""
+    async def _commit(self, player: Player, units: tuple[Unit, ...]) -> None:
+        """Append a decision; after a conflict the player reads on."""
         try:
-            appended = await self._append(player.name, player, units)
+            player.revision = (await self._append(player.name, player, units)).revision
         except Conflict:
             player.revision = (await self.log.checkpoint(player.name)).revision
-            player.owed = len(self.events)
-            return True
-        player.revision = appended.revision
         player.owed = len(self.events)
-        return True
 
     async def _append(
         self, service: str, player: Player | None, units: tuple[Unit, ...]
@@ -260,8 +257,4 @@ class Stage:
 
     def story(self, name: JobId) -> list[str]:
         """Give the tags of all that was recorded about a job."""
-        return [
-            str(recorded.body.__struct_config__.tag)
-            for recorded in self.events
-            if getattr(recorded.body, "job", None) == name
-        ]
+        return [tag_of(recorded.body) for recorded in self.events if job_of(recorded.body) == name]
