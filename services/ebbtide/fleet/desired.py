@@ -9,12 +9,9 @@ from ebbtide.contracts.agents import Desired, DesiredAttempt, DesiredWorker
 from ebbtide.contracts.ids import NodeNumber, Workspace
 from ebbtide.contracts.job_spec import command_of, workers_of
 from ebbtide.fleet.inbox import Inbox, Stale
-from ebbtide.fleet.model import Picture
+from ebbtide.fleet.model import ROUND, Picture
 from ebbtide.model.job import Job
 from ebbtide.model.job_places import workers_on
-
-ROUND = 1
-"""Gangs are not elastic yet: every attempt has one round."""
 
 
 def desired(picture: Picture, inbox: Inbox, node: NodeNumber, now: dt.datetime) -> Desired:

@@ -14,6 +14,9 @@ from ebbtide.model.job_places import nodes_of
 from ebbtide.model.node import Node
 from ebbtide.model.world import World
 
+ROUND = 1
+"""Gangs are not elastic yet: every attempt has one round."""
+
 
 class Workers(msgspec.Struct, kw_only=True):
     """The workers of one attempt: who has started, and how those that ended did."""

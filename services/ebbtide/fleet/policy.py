@@ -23,7 +23,7 @@ from ebbtide.contracts.events import (
 from ebbtide.contracts.ids import NodeNumber
 from ebbtide.contracts.outcomes import EndCause, Outcome, StopReason, is_well
 from ebbtide.fleet.inbox import Inbox, is_present
-from ebbtide.fleet.model import Picture
+from ebbtide.fleet.model import ROUND, Picture
 from ebbtide.model import job, node
 from ebbtide.model.job import Job
 
@@ -179,7 +179,7 @@ def _lost(picture: Picture, one: Job, ended: dict[int, WorkerEnded]) -> Iterator
             ended[worker] = WorkerEnded(
                 job=one.id,
                 attempt=one.attempt,
-                round=1,
+                round=ROUND,
                 worker=worker,
                 node=there.name,
                 cause=EndCause.LOST,

@@ -7,6 +7,7 @@ after every re-connection, each minute, and for the nodes that an event touched.
 import asyncio
 import datetime as dt
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import msgspec
 import structlog
@@ -35,6 +36,7 @@ COMPARE_EVERY_S = 60.0
 EASE_S = 0.25
 """How long a node with less to do may wait for the word: mostly the next start brings it along."""
 
+Said = TypeVar("Said", Report, Registration)
 _log = structlog.get_logger()
 
 
@@ -126,15 +128,9 @@ class Fleet(Folding[Picture]):
         await self._bus.publish(subjects.tell_all(self._cell), b"")
 
     async def _on_report(self, message: Message) -> None:
-        try:
-            report = msgspec.json.decode(message.data, type=Report)
-        except msgspec.MsgspecError as error:
-            _log.warning("report.malformed", subject=message.subject, error=str(error))
+        report, picture = _said(message, Report), self.picture
+        if report is None:
             return
-        if report.node != subjects.node_of(message.subject):
-            _log.warning("report.of_another_node", subject=message.subject, node=report.node)
-            return
-        picture = self.picture
         if (report.epoch, report.position) > (picture.epoch, picture.position):
             return  # another replica has read further; the agent will say it again
         self._inbox.take(picture, report)
@@ -142,13 +138,8 @@ class Fleet(Folding[Picture]):
         self.poke_cycle()
 
     async def _on_register(self, message: Message) -> None:
-        try:
-            said = msgspec.json.decode(message.data, type=Registration)
-        except msgspec.MsgspecError as error:
-            _log.warning("registration.malformed", subject=message.subject, error=str(error))
-            return
-        if said.node != subjects.node_of(message.subject):
-            _log.warning("registration.of_another_node", subject=message.subject, node=said.node)
+        said = _said(message, Registration)
+        if said is None:
             return
         if devices_of(said.capacity) > DEVICES_MAX:
             _log.warning("registration.too_many_devices", node=said.node)
@@ -225,6 +216,19 @@ class Fleet(Folding[Picture]):
             _log.error("desired.too_large", node=node.name, error=str(error))
             return
         self._written[number] = (wanted, revision)
+
+
+def _said(message: Message, kind: type[Said]) -> Said | None:
+    """Read what an agent says; nothing where it cannot be read, or speaks for another node."""
+    try:
+        said = msgspec.json.decode(message.data, type=kind)
+    except msgspec.MsgspecError as error:
+        _log.warning("agent.malformed", subject=message.subject, error=str(error))
+        return None
+    if said.node != subjects.node_of(message.subject):
+        _log.warning("agent.of_another_node", subject=message.subject, node=said.node)
+        return None
+    return said
 
 
 async def _read(bus: Bus, bucket: str, name: str) -> tuple[Desired, int]:
