@@ -1,7 +1,6 @@
 """Node health's picture: the nodes. What it has seen of their leases is kept beside it, by name."""
 
 from collections.abc import Iterable
-from typing import get_args
 
 import msgspec
 
@@ -12,8 +11,6 @@ from ebbtide.contracts.ids import NodeName, NodeNumber
 from ebbtide.model import node
 from ebbtide.model.node import Node
 
-_NODE: frozenset[type] = frozenset(get_args(NodeEvent))
-
 
 class Picture(msgspec.Struct, kw_only=True):
     """The nodes by number."""
@@ -23,13 +20,8 @@ class Picture(msgspec.Struct, kw_only=True):
     def apply(self, recorded: Recorded) -> None:
         """Fold one event."""
         event = recorded.body
-        if type(event) in _NODE:
-            number: NodeNumber = event.node  # type: ignore[union-attr, assignment]  # by the set
-            self.nodes[number] = node.evolve(
-                self.nodes.get(number),
-                recorded,
-                event,  # type: ignore[arg-type]  # narrowed by the set
-            )
+        if isinstance(event, NodeEvent):
+            self.nodes[event.node] = node.evolve(self.nodes.get(event.node), recorded, event)
 
 
 class Seen(msgspec.Struct, frozen=True, kw_only=True):
