@@ -95,11 +95,6 @@ def next_value(own: Own, held: Held) -> Lease:
     )
 
 
-def deadline_s(own: Own, sent_at_s: float) -> float:
-    """Give the deadline that an acknowledged write gives: counted from before it was sent."""
-    return sent_at_s + own.lease_s
-
-
 class DeadlineFile:
     """The deadline as sitters read it.
 
@@ -185,7 +180,7 @@ class LeaseHolder:
             self._ties.stands(self._file.read() > self._ties.now_s())
             return self._longer()
         self._held = Held(revision, value.count)
-        self._file.write(deadline_s(self._own, sent_at_s))
+        self._file.write(sent_at_s + self._own.lease_s)
         self._ties.stands(True)
         self._pause_s = FIRST_PAUSE_S
         return self._own.lease_s / RENEWALS

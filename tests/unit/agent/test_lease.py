@@ -11,7 +11,6 @@ from ebbtide.agent.lease import (
     Held,
     Own,
     TakeOver,
-    deadline_s,
     judge,
     next_value,
 )
@@ -59,10 +58,6 @@ def test_each_renewal_writes_another_value() -> None:
     first = next_value(OWN, Held(0, 0))
     assert (first.count, first.boot, first.lease_ms) == (1, "boot-2", 180_000)
     assert next_value(OWN, Held(1, first.count)).count == 2
-
-
-def test_the_deadline_counts_from_before_the_write_was_sent() -> None:
-    assert deadline_s(OWN, sent_at_s=1000.0) == 1180.0
 
 
 @pytest.fixture
