@@ -2,7 +2,10 @@
 
 import datetime as dt
 
+import msgspec
+
 from ebbtide.contracts.agents import Registration
+from ebbtide.contracts.envelope import Append, Recorded
 from ebbtide.contracts.ids import JobId, NodeName, PoolName, Workspace
 from ebbtide.contracts.job_spec import JobSpec, parse_job_spec
 
@@ -44,6 +47,28 @@ def spec(workers: int = 1, cpu: str = "1", **fields: object) -> JobSpec:
         **fields,
     }
     return parse_job_spec(given)
+
+
+def recorded(append: Append, position: int = 1, **fields: object) -> Recorded:
+    """Record an append as a log would; ``fields`` are those of the envelope that matter."""
+    event = Recorded(
+        epoch=1,
+        position=position,
+        stream=append.stream,
+        version=(append.expected or 0) + 1,
+        event_id=str(position),
+        at=START,
+        workspace=append.workspace,
+        actor=append.actor,
+        cause=append.cause,
+        service="test",
+        read_to=position - 1,
+        decided_at=START,
+        rules=1,
+        trace=append.trace,
+        body=append.body,
+    )
+    return msgspec.structs.replace(event, **fields)
 
 
 def registration(name: str, boot: str = "boot-1", **capacity: int) -> Registration:

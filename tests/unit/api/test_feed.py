@@ -10,30 +10,13 @@ from ebbtide.contracts.envelope import Recorded
 from ebbtide.contracts.errors import Unavailable
 from ebbtide.contracts.ids import JobId
 from ebbtide.testing import said
-from ebbtide.testing.builders import START, TEAM, job_name
+from ebbtide.testing.builders import job_name, recorded
 
 JOB, OTHER = job_name(1), job_name(2)
 
 
 def _event(position: int, job: JobId = JOB) -> Recorded:
-    append = said.queued(job)
-    return Recorded(
-        epoch=1,
-        position=position,
-        stream=append.stream,
-        version=position,
-        event_id="",
-        at=START,
-        workspace=TEAM,
-        actor="",
-        cause="",
-        service="",
-        read_to=0,
-        decided_at=START,
-        rules=1,
-        trace="",
-        body=append.body,
-    )
+    return recorded(said.queued(job), position)
 
 
 async def _all(follower: Follower) -> list[int]:

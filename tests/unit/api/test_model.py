@@ -7,7 +7,7 @@ import pytest
 
 from ebbtide.api.model import Alive, Picture, Row
 from ebbtide.api.render import FOR_ADMISSION, FOR_ITS_TURN, NO_NODES, NOT_READY, job_view, why
-from ebbtide.contracts.envelope import Append, Recorded
+from ebbtide.contracts.envelope import Append
 from ebbtide.contracts.events import (
     AttemptEnded,
     AttemptStopRequested,
@@ -18,29 +18,9 @@ from ebbtide.contracts.events import (
 from ebbtide.contracts.ids import JobId, TokenId
 from ebbtide.contracts.outcomes import EndCause, KeepAll, Outcome
 from ebbtide.testing import said
-from ebbtide.testing.builders import START, TEAM, job_name
+from ebbtide.testing.builders import START, TEAM, job_name, recorded
 
 JOB = job_name(1)
-
-
-def _recorded(position: int, append: Append) -> Recorded:
-    return Recorded(
-        epoch=1,
-        position=position,
-        stream=append.stream,
-        version=(append.expected or 0) + 1,
-        event_id=str(position),
-        at=START,
-        workspace=append.workspace,
-        actor="token:a",
-        cause="",
-        service="test",
-        read_to=0,
-        decided_at=START,
-        rules=1,
-        trace="",
-        body=append.body,
-    )
 
 
 def _told(*appends: Append) -> tuple[Picture, dict[JobId, Row]]:
@@ -48,7 +28,7 @@ def _told(*appends: Append) -> tuple[Picture, dict[JobId, Row]]:
     picture = Picture()
     rows: dict[JobId, Row] = {}
     for position, append in enumerate(appends, start=1):
-        changed = picture.apply(_recorded(position, append))
+        changed = picture.apply(recorded(append, position, actor="token:a"))
         if isinstance(changed, Alive):
             rows[changed.row.id] = changed.row
     return picture, rows

@@ -6,30 +6,14 @@ from ebbtide.contracts.envelope import Append, Recorded
 from ebbtide.contracts.events import JobStopRequested, JobSubmitted
 from ebbtide.contracts.ids import TokenId, Workspace
 from ebbtide.testing import said
-from ebbtide.testing.builders import START, TEAM, job_name, spec
+from ebbtide.testing.builders import TEAM, job_name, recorded, spec
 
 JOB = job_name(1)
 
 
 def _story(*appends: Append) -> list[Recorded]:
     return [
-        Recorded(
-            epoch=1,
-            position=10 * number,
-            stream=append.stream,
-            version=number,
-            event_id="",
-            at=START,
-            workspace=TEAM,
-            actor="",
-            cause="",
-            service="",
-            read_to=0,
-            decided_at=START,
-            rules=1,
-            trace="t" if number == 1 else "",
-            body=append.body,
-        )
+        recorded(append, 10 * number, version=number, trace="t" if number == 1 else "")
         for number, append in enumerate(appends, start=1)
     ]
 

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from ebbtide.contracts.envelope import Recorded
+from ebbtide.contracts.envelope import Append
 from ebbtide.contracts.events import (
     AttemptEnded,
     FirstFailure,
@@ -20,7 +20,7 @@ from ebbtide.model.node import Node, Reachability
 from ebbtide.model.world import World
 from ebbtide.recovery.model import Picture
 from ebbtide.recovery.policy import backoff_ms, decide, describe
-from ebbtide.testing.builders import START, TEAM, job_name, spec
+from ebbtide.testing.builders import START, TEAM, job_name, recorded, spec
 
 JOB = job_name(1)
 N1 = NodeNumber(1)
@@ -129,24 +129,7 @@ def test_losses_with_their_node_never_use_the_budget() -> None:
 def test_losses_are_counted_in_a_row_and_anew_after_progress() -> None:
     def after(job: Job, step: int | None) -> Job:
         body = JobRestarting(job=JOB, attempt=2, keep=KeepNone(), counted=False, resume_step=step)
-        restarting = Recorded(
-            epoch=1,
-            position=9,
-            stream=stream(JOB),
-            version=6,
-            event_id="e",
-            at=START,
-            workspace=TEAM,
-            actor="",
-            cause="",
-            service="recovery",
-            read_to=8,
-            decided_at=START,
-            rules=1,
-            trace="",
-            body=body,
-        )
-        return evolve(job, restarting, body)
+        return evolve(job, recorded(Append(stream=stream(JOB), body=body)), body)
 
     lost = _job(Outcome.LOST, LOST, losses=2, best_step=10)
     assert after(lost, 10).losses == 3

@@ -4,29 +4,12 @@ from ebbtide.contracts.envelope import Position, Recorded
 from ebbtide.contracts.events import NodeFenced, job_of
 from ebbtide.contracts.ids import NodeNumber
 from ebbtide.relay.policy import GoOn, MakeAnew, Mark, decide
-from ebbtide.testing.builders import START
+from ebbtide.testing.builders import recorded
 from ebbtide.testing.logbook import say
 
 
 def row(position: int, epoch: int = 1, event_id: str = "a") -> Recorded:
-    said = say("job-j", text="j")
-    return Recorded(
-        epoch=epoch,
-        position=position,
-        stream=said.stream,
-        version=1,
-        event_id=event_id,
-        at=START,
-        workspace=said.workspace,
-        actor="",
-        cause="",
-        service="quota",
-        read_to=0,
-        decided_at=START,
-        rules=1,
-        trace="",
-        body=said.body,
-    )
+    return recorded(say("job-j", text="j"), position, epoch=epoch, event_id=event_id)
 
 
 def mark(sequence: int, epoch: int = 1, event_id: str = "a") -> Mark:
