@@ -1,8 +1,7 @@
 """What a training script may import: who am I, checkpoints, progress.
 
 Standard library only, and the same without a platform: then a script is rank 0 of 1 and its
-checkpoints
-lie in a folder of its own::
+checkpoints lie in a folder of its own::
 
     from ebbtide import train
 
