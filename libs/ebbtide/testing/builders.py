@@ -4,7 +4,7 @@ import datetime as dt
 
 import msgspec
 
-from ebbtide.contracts.agents import Registration
+from ebbtide.contracts.agents import DesiredAttempt, DesiredWorker, Registration
 from ebbtide.contracts.envelope import Append, Recorded
 from ebbtide.contracts.ids import JobId, NodeName, PoolName, Workspace
 from ebbtide.contracts.job_spec import JobSpec, parse_job_spec
@@ -80,3 +80,29 @@ def registration(name: str, boot: str = "boot-1", **capacity: int) -> Registrati
         boot=boot,
         capacity={"cpu": 4000, "memory": 16384, **capacity},
     )
+
+
+def desired_attempt(
+    job: JobId, command: tuple[str, ...] = ("true",), workers: int = 1, **changes: object
+) -> DesiredAttempt:
+    """Make what fleet wants of an agent; ``changes`` are fields of the attempt."""
+    gang = tuple(
+        DesiredWorker(worker=rank, role="worker", index=rank, command=command, resources={})
+        for rank in range(workers)
+    )
+    one = DesiredAttempt(
+        job=job,
+        name="one",
+        workspace=Workspace("default"),
+        epoch=1,
+        attempt=1,
+        round=1,
+        type="custom",
+        code="",
+        env={},
+        when_cut_off="run",
+        grace_s=5,
+        world=workers,
+        workers=gang,
+    )
+    return msgspec.structs.replace(one, **changes)

@@ -22,7 +22,6 @@ from ebbtide.contracts import subjects
 from ebbtide.contracts.agents import (
     Desired,
     DesiredAttempt,
-    DesiredWorker,
     LogChunk,
     LogRead,
     Registered,
@@ -31,7 +30,8 @@ from ebbtide.contracts.agents import (
     WorkerReport,
     WorkerState,
 )
-from ebbtide.contracts.ids import JobId, NodeNumber, Workspace
+from ebbtide.contracts.ids import JobId, NodeNumber
+from ebbtide.testing.builders import desired_attempt
 from ebbtide.testing.bus import MemoryServer
 from ebbtide.testing.servers import wait_until_dead
 from ebbtide.testing.waiting import wait_until
@@ -54,34 +54,13 @@ def attempt(
     *command: str, number: int = 1, workers: int = 1, world: int = 0, **changes: object
 ) -> DesiredAttempt:
     """A job's attempt on the node; ``changes`` are fields of it, or of its workers."""
-    resources = changes.pop("resources", {"cpu": 1000, "memory": 256})
-    devices = changes.pop("devices", 0)
-    one = DesiredAttempt(
-        job=job(number),
-        name="one",
-        workspace=Workspace("default"),
-        epoch=1,
-        attempt=1,
-        round=1,
-        type="custom",
-        code="",
-        env={},
-        when_cut_off="run",
-        grace_s=5,
-        world=world or workers,
-        workers=tuple(
-            DesiredWorker(
-                worker=index,
-                role="worker",
-                index=index,
-                command=command,
-                resources=resources,
-                devices=devices,
-            )
-            for index in range(workers)
-        ),
-    )
-    return msgspec.structs.replace(one, **changes)
+    own = {
+        "resources": changes.pop("resources", {"cpu": 1000, "memory": 256}),
+        "devices": changes.pop("devices", 0),
+    }
+    one = desired_attempt(job(number), command, workers, world=world or workers, **changes)
+    gang = tuple(msgspec.structs.replace(worker, **own) for worker in one.workers)
+    return msgspec.structs.replace(one, workers=gang)
 
 
 def shell(text: str, **changes: object) -> DesiredAttempt:

@@ -4,8 +4,9 @@ import msgspec
 
 from ebbtide.agent.model import WorkerKey
 from ebbtide.agent.policy import Bury, End, Fence, Phase, Prepare, Start, Step, decide
-from ebbtide.contracts.agents import DesiredAttempt, DesiredWorker
-from ebbtide.contracts.ids import JobId, Workspace
+from ebbtide.contracts.agents import DesiredAttempt
+from ebbtide.contracts.ids import JobId
+from ebbtide.testing.builders import desired_attempt
 
 JOB = JobId("job_main_01J00000000000000000000001")
 
@@ -16,25 +17,7 @@ class Seen(msgspec.Struct):
 
 
 def attempt(workers: int = 1, **changes: object) -> DesiredAttempt:
-    one = DesiredAttempt(
-        job=JOB,
-        name="one",
-        workspace=Workspace("default"),
-        epoch=1,
-        attempt=1,
-        round=1,
-        type="custom",
-        code="",
-        env={},
-        when_cut_off="run",
-        grace_s=9,
-        world=workers,
-        workers=tuple(
-            DesiredWorker(worker=rank, role="worker", index=rank, command=("true",), resources={})
-            for rank in range(workers)
-        ),
-    )
-    return msgspec.structs.replace(one, **changes)
+    return desired_attempt(JOB, workers=workers, **{"grace_s": 9, **changes})
 
 
 def key(worker: int = 0, number: int = 1, epoch: int = 1, round_: int = 1) -> WorkerKey:
