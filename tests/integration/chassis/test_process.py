@@ -89,8 +89,10 @@ def test_who_waited_too_long_asks_to_be_started_again(start: Start) -> None:
 def test_waiting_is_said_now_and_then_and_not_at_each_try(start: Start) -> None:
     service = start(NOWHERE, wait_s=1.5)
     service.process.wait(timeout=20)
-    said = [line for line in service.lines if line["event"] == "process.waits_for_server"]
-    assert sorted(line["server"] for line in said) == ["NATS", "Postgres"]
+    events = [line for line in service.lines if line["event"] == "process.waits_for_server"]
+    said = [line["server"] for line in events]
+    assert "Postgres" in said
+    assert len(said) == len(set(said)), "tries are made ten times a second"
 
 
 async def test_who_waits_ends_at_once_when_told(start: Start) -> None:
