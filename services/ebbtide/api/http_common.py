@@ -2,20 +2,28 @@
 
 import re
 from collections.abc import AsyncIterator
-from typing import TypeAlias
+from typing import Annotated, TypeAlias
 
 from litestar import Request
 from litestar.datastructures import State
 from litestar.openapi import ResponseSpec
+from litestar.params import QueryParameter
 from litestar.response import Stream
 
 from ebbtide.api.door import Door
 from ebbtide.api.problems import MEDIA_TYPE, refuse
 from ebbtide.api.tokens import Principal, principal_of, recognise
 from ebbtide.contracts.http import Problem
+from ebbtide.contracts.ids import NAME
 
 Asking: TypeAlias = Request[None, Principal, State]
 """A request whose ``auth`` says who asks."""
+
+POSITION_MAX = 2**53 - 1
+"""Where readers of JSON stop telling numbers apart; the database takes none above 2**63."""
+PositionQuery = Annotated[int, QueryParameter(ge=0, le=POSITION_MAX)]
+NameQuery = Annotated[str, QueryParameter(pattern=f"^({NAME.pattern})?$")]
+"""What nothing can be called is refused here: the database does not even take every text."""
 
 _PROBLEMS = {
     400: "The request is malformed.",

@@ -6,7 +6,15 @@ from litestar import Response, get, post
 from litestar.params import FromPath, FromQuery, JSONBody, QueryParameter
 
 from ebbtide.api.door import Until, is_done
-from ebbtide.api.http_common import PROBLEMS, Asking, door_of, reached, trace_of
+from ebbtide.api.http_common import (
+    PROBLEMS,
+    Asking,
+    NameQuery,
+    PositionQuery,
+    door_of,
+    reached,
+    trace_of,
+)
 from ebbtide.api.model import Alive
 from ebbtide.api.problems import refuse
 from ebbtide.api.render import job_detail, job_view
@@ -45,12 +53,12 @@ async def submit(
 async def list_jobs(  # noqa: PLR0913, PLR0917 - each is a query parameter
     request: Asking,
     phase: Annotated[list[Phase] | None, QueryParameter(max_items=PHASES_MAX)] = None,
-    name: FromQuery[str] = "",
-    workspace: FromQuery[str] = "",
+    name: NameQuery = "",
+    workspace: NameQuery = "",
     mine: FromQuery[bool] = False,
     cursor: FromQuery[str] = "",
     limit: Annotated[int, QueryParameter(ge=1, le=LIMIT_MAX)] = 50,
-    min_position: FromQuery[int] = 0,
+    min_position: PositionQuery = 0,
 ) -> JobPage:
     """Give a page of the jobs that exist for the caller."""
     door, principal = door_of(request), request.auth
@@ -86,7 +94,7 @@ async def get_job(
     job: FromPath[str],
     wait: FromQuery[Until | None] = None,
     timeout_s: Annotated[float, QueryParameter(ge=0, le=WAIT_MAX_S)] = 30.0,
-    min_position: FromQuery[int] = 0,
+    min_position: PositionQuery = 0,
 ) -> JobDetail:
     """Give a job; with ``wait`` once that is so, or as it is after ``timeout_s``."""
     door = door_of(request)

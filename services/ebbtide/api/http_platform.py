@@ -5,11 +5,18 @@ from importlib.metadata import version
 from typing import Annotated
 
 from litestar import Response, delete, get, head, post, put
-from litestar.params import FromPath, FromQuery, JSONBody, PathParameter
+from litestar.params import FromPath, JSONBody, PathParameter
 
 from ebbtide.api.codes import CODE_BYTES_MAX
 from ebbtide.api.door import READ_TIMEOUT_S, Door
-from ebbtide.api.http_common import PROBLEMS, Asking, door_of, only_admin, reached
+from ebbtide.api.http_common import (
+    PROBLEMS,
+    Asking,
+    PositionQuery,
+    door_of,
+    only_admin,
+    reached,
+)
 from ebbtide.api.problems import refuse
 from ebbtide.api.render import node_view, token_view
 from ebbtide.contracts.errors import NotFound, Unavailable
@@ -48,7 +55,7 @@ def _nodes(door: Door) -> list[NodeView]:
 
 
 @get("/nodes", summary="List nodes", responses=PROBLEMS)
-async def list_nodes(request: Asking, min_position: FromQuery[int] = 0) -> list[NodeView]:
+async def list_nodes(request: Asking, min_position: PositionQuery = 0) -> list[NodeView]:
     """Give every node that ever joined, with what is free on it."""
     door = door_of(request)
     await reached(door, min_position)
@@ -56,7 +63,7 @@ async def list_nodes(request: Asking, min_position: FromQuery[int] = 0) -> list[
 
 
 @get("/status", summary="The platform at a glance", responses=PROBLEMS)
-async def status(request: Asking, min_position: FromQuery[int] = 0) -> Status:
+async def status(request: Asking, min_position: PositionQuery = 0) -> Status:
     """Give how far log and door are, the nodes, and the caller's jobs by phase."""
     door = door_of(request)
     await reached(door, min_position)

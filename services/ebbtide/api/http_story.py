@@ -5,15 +5,17 @@ from typing import Annotated
 
 import msgspec
 from litestar import Response, get
-from litestar.params import FromPath, FromQuery, QueryParameter
+from litestar.params import FromPath, QueryParameter
 
 from ebbtide.api import story
 from ebbtide.api.door import Door
 from ebbtide.api.http_common import (
     ALIVE,
     END,
+    POSITION_MAX,
     PROBLEMS,
     Asking,
+    PositionQuery,
     door_of,
     only_admin,
     reached,
@@ -28,7 +30,10 @@ from ebbtide.contracts.ids import JobId
 
 LIMIT, LIMIT_MAX = 500, 2000
 """Events on one page; most are a few hundred bytes, and none is larger than 64 KiB."""
-After = Annotated[int, QueryParameter(ge=0, description="leave out what is up to this position")]
+After = Annotated[
+    int,
+    QueryParameter(ge=0, le=POSITION_MAX, description="leave out what is up to this position"),
+]
 Limit = Annotated[int, QueryParameter(ge=1, le=LIMIT_MAX, description="events on a page")]
 _encode = msgspec.json.Encoder().encode
 
@@ -36,7 +41,7 @@ _encode = msgspec.json.Encoder().encode
 def _after(door: Door, request: Asking, after: int) -> int:
     """Go on where the caller was: after what it last saw of this history, or ``after``."""
     epoch, _, position = request.headers.get("last-event-id", "").partition(".")
-    if not (epoch.isdecimal() and position.isdecimal() and len(position) < 19):
+    if not (epoch.isdecimal() and position.isdecimal() and max(len(epoch), len(position)) < 19):
         return after
     return int(position) if int(epoch) == door.source.position.epoch else 0
 
@@ -68,7 +73,7 @@ async def job_events(
     job: FromPath[str],
     after: After = 0,
     limit: Limit = LIMIT,
-    min_position: FromQuery[int] = 0,
+    min_position: PositionQuery = 0,
 ) -> Response[list[Recorded]]:
     """Give a page of a job's events in order; one that is not full is the last so far.
 
@@ -87,7 +92,7 @@ async def job_events(
 @get("/events", summary="Everything that was said", responses=PROBLEMS)
 async def all_events(
     request: Asking,
-    after: Annotated[int | None, QueryParameter(ge=0)] = None,
+    after: Annotated[int | None, QueryParameter(ge=0, le=POSITION_MAX)] = None,
     limit: Limit = LIMIT,
 ) -> Response[list[Recorded]]:
     """Give a page of the log (admins only); as a stream, go on for ever, by default from now."""

@@ -128,7 +128,18 @@ async def test_mine_are_only_those_that_this_token_submitted(any_api: RunningDoo
 
 
 @pytest.mark.parametrize(
-    "query", ["limit=0", "limit=x", "cursor=x", "cursor=-1", "phase=odd", "min_position=x"]
+    "query",
+    [
+        "limit=0",
+        "limit=x",
+        "cursor=x",
+        "cursor=-1",
+        "phase=odd",
+        "min_position=x",
+        "min_position=9007199254740992",
+        "name=%00",
+        "workspace=%00",
+    ],
 )
 async def test_a_query_that_makes_no_sense_names_its_parameter(
     api: RunningDoor, query: str

@@ -193,6 +193,14 @@ async def test_an_id_of_another_epoch_begins_the_story_again(api: RunningDoor) -
     assert following.names == ["job.submitted", "job.queued", "job.succeeded"]
 
 
+async def test_an_id_that_is_none_of_ours_is_passed_over(api: RunningDoor) -> None:
+    job = await api.submit()
+    await api.say(said.rejected(job))
+    following = Following(api, f"/v1/jobs/{job}/events", last="9" * 5000 + ".1")
+    await following.reading
+    assert following.names == ["job.submitted", "job.rejected"]
+
+
 async def test_nothing_is_told_twice_or_left_out_while_events_stream_in(
     any_api: RunningDoor,
 ) -> None:
@@ -224,6 +232,12 @@ async def test_everybodys_events_come_in_pages(any_api: RunningDoor) -> None:
     first = (await any_api.ask("GET", "/v1/events?limit=1")).json
     rest = (await any_api.ask("GET", f"/v1/events?after={first[0]['position']}")).json
     assert [one["body"]["type"] for one in first + rest] == ["token.created", "job.submitted"]
+
+
+@pytest.mark.parametrize("after", ["-1", "9007199254740992", "now"])
+async def test_no_events_follow_what_no_log_can_count_to(any_api: RunningDoor, after: str) -> None:
+    answer = await any_api.ask("GET", f"/v1/events?after={after}")
+    assert (answer.status, answer.json["field"]) == (422, "after")
 
 
 async def test_everybodys_events_can_be_followed_from_the_past_into_the_present(
