@@ -43,7 +43,7 @@ class Note(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     port: int = 0
 
 
-class End(msgspec.Struct, frozen=True, kw_only=True):
+class Ending(msgspec.Struct, frozen=True, kw_only=True):
     """The end as it stands in a record; ``kills`` is how often the kernel killed for memory."""
 
     cause: EndCause
@@ -68,7 +68,7 @@ class Life(msgspec.Struct, frozen=True, kw_only=True):
     group: int = -1
     pid: int = 0
     started_ns: int = 0
-    end: End | None = None
+    end: Ending | None = None
 
 
 def parse_life(slot: int, agents: bytes, sitters: bytes) -> Life | None:
@@ -98,13 +98,13 @@ def _with(life: Life, line: bytes) -> Life:
             return life
 
 
-def parse_end(words: list[str]) -> End:
+def parse_end(words: list[str]) -> Ending:
     """Read the words of an ``E`` or ``T`` line."""
     cause = EndCause(words[1])
     if words[0] == "T":
-        return End(cause=cause, status=None, at_ns=int(words[2]), detail=" ".join(words[3:]))
+        return Ending(cause=cause, status=None, at_ns=int(words[2]), detail=" ".join(words[3:]))
     status = int(words[2])
-    return End(
+    return Ending(
         cause=cause,
         status=status if status >= 0 else None,
         at_ns=int(words[3]),

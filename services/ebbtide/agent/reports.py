@@ -33,7 +33,7 @@ _decode = msgspec.json.Decoder(ReportAck).decode
 _log = structlog.get_logger()
 
 
-def key_of(report: WorkerReport) -> WorkerKey:
+def key_of_report(report: WorkerReport) -> WorkerKey:
     """Name the worker that a report speaks of."""
     return WorkerKey(report.job, report.epoch, report.attempt, report.round, report.worker)
 
@@ -68,7 +68,7 @@ class Outbox:
 
     def put(self, report: WorkerReport) -> None:
         """Say a worker's newest state soon."""
-        key = key_of(report)
+        key = key_of_report(report)
         self._unsettled[key] = report
         if report.state is WorkerState.RUNNING and not self._closed:
             loop = asyncio.get_running_loop()
@@ -84,7 +84,7 @@ class Outbox:
 
     def say_whole(self, reports: Iterable[WorkerReport]) -> None:
         """Have all of these said, settled or not: whoever listens has forgotten them."""
-        self._unsettled.update((key_of(one), one) for one in reports)
+        self._unsettled.update((key_of_report(one), one) for one in reports)
         self.say_all_again()
 
     def _wake(self, delay_s: float) -> None:
@@ -122,21 +122,21 @@ class Outbox:
             _log.debug("report.unanswered", error=str(error))
             ack = ReportAck(epoch=0, position=0, settled=())
         for one, settled in zip(batch, ack.settled, strict=False):
-            key = key_of(one)
+            key = key_of_report(one)
             if settled and self._unsettled.get(key) is one:
                 del self._unsettled[key]
                 self._due.pop(key, None)
                 self.on_settled(one)
         if ack.epoch > epoch > 0:
             self.on_epoch()
-        left = [one for one in batch if self._unsettled.get(key_of(one)) is one]
+        left = [one for one in batch if self._unsettled.get(key_of_report(one)) is one]
         if left and not self._closed:
             asyncio.get_running_loop().call_later(AGAIN_S, self._say_now, left)
 
     def _say_now(self, batch: list[WorkerReport]) -> None:
         """Say what of these is still the newest and unsettled."""
         for one in batch:
-            key = key_of(one)
+            key = key_of_report(one)
             if self._unsettled.get(key) is one:
                 self._due[key] = None
         if self._due:

@@ -15,14 +15,12 @@ from pathlib import Path
 import msgspec
 import structlog
 
-from ebbtide.agent.model import End as Ending
-from ebbtide.agent.model import Life, Note, WorkerKey
+from ebbtide.agent.model import Ending, Life, Note, WorkerKey
 from ebbtide.agent.policy import Bury, End, Fence, Known, Phase, Prepare, Start, Step, decide
 from ebbtide.agent.ports import Ports
-from ebbtide.agent.reports import Outbox, key_of
+from ebbtide.agent.reports import Outbox, key_of_report
 from ebbtide.agent.runtimes import Heard, Runtime, Signal
-from ebbtide.agent.runtimes.plans import Host, plan
-from ebbtide.agent.runtimes.plans import key_of as key_of_desired
+from ebbtide.agent.runtimes.plans import Host, key_of, plan
 from ebbtide.agent.tombstones import Tombstones
 from ebbtide.contracts.agents import Desired, DesiredAttempt, WorkerReport, WorkerState
 from ebbtide.contracts.errors import EbbtideError
@@ -196,7 +194,7 @@ class Supervisor:
             case Start(attempt, worker):
                 self._start(attempt, step)
             case Prepare(attempt, worker):
-                one = Worker(key=key_of_desired(attempt, worker), phase=Phase.PREPARED)
+                one = Worker(key=key_of(attempt, worker), phase=Phase.PREPARED)
                 one.port = self._ports.take() if worker.worker == 0 else 0
                 self._know(one.key, one)
                 self._outbox.put(one.report())
@@ -206,7 +204,7 @@ class Supervisor:
                 self._bury(key, why)
 
     def _start(self, attempt: DesiredAttempt, step: Start) -> None:
-        key = key_of_desired(attempt, step.worker)
+        key = key_of(attempt, step.worker)
         known = self._known.get(attempt.job, {}).get(key)
         one = known if isinstance(known, Worker) else Worker(key=key, phase=Phase.STARTING)
         master = attempt.master or self._alone(one)
@@ -270,7 +268,7 @@ class Supervisor:
 
     def on_settled(self, report: WorkerReport) -> None:
         """Hear that the log holds a state; an end that it holds is over for the node."""
-        key = key_of(report)
+        key = key_of_report(report)
         one = self._known.get(key.job, {}).get(key)
         if isinstance(one, Worker) and report.state is WorkerState.ENDED:
             self._parts.on_over(one)

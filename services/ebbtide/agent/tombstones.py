@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from ebbtide.agent.model import WorkerKey
-from ebbtide.agent.reports import key_of
+from ebbtide.agent.reports import key_of_report
 from ebbtide.contracts.agents import WorkerReport
 
 KEPT = 2000
@@ -36,7 +36,7 @@ class Tombstones:
             return
         for line in lines:
             try:
-                self._kept[key_of(_decode(line))] = line
+                self._kept[key_of_report(_decode(line))] = line
             except msgspec.MsgspecError:
                 continue  # the last line of a machine that stopped while it was written
         self._lines = len(lines)
@@ -71,7 +71,7 @@ class Tombstones:
     def keep(self, reports: Sequence[WorkerReport]) -> list[WorkerKey]:
         """Know final reports; give the workers that are forgotten for it."""
         for one in reports:
-            self._kept[key_of(one)] = _encode(one)
+            self._kept[key_of_report(one)] = _encode(one)
         return self._forget()
 
 

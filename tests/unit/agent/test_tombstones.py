@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from ebbtide.agent import tombstones
-from ebbtide.agent.reports import key_of
+from ebbtide.agent.reports import key_of_report
 from ebbtide.agent.tombstones import Tombstones
 from ebbtide.contracts.agents import WorkerReport, WorkerState
 from ebbtide.contracts.ids import JobId
@@ -47,6 +47,6 @@ def test_only_the_newest_are_kept_and_the_file_stays_small(
         kept.write([report(number)])
         forgotten += kept.keep([report(number)])
     assert kept.reports() == [report(17), report(18), report(19)]
-    assert forgotten == [key_of(report(number)) for number in range(17)]
+    assert forgotten == [key_of_report(report(number)) for number in range(17)]
     assert len((tmp_path / "t").read_bytes().splitlines()) <= 6
     assert Tombstones(tmp_path / "t").reports() == kept.reports()

@@ -17,7 +17,7 @@ import msgspec
 from ebbtide.agent import cgroups
 from ebbtide.agent.code_store import CodeStore
 from ebbtide.agent.lives import Lives
-from ebbtide.agent.model import End, Life, Note, WorkerKey, parse_end
+from ebbtide.agent.model import Ending, Life, Note, WorkerKey, parse_end
 from ebbtide.agent.runtimes import Heard, Plan, Signal
 from ebbtide.agent.runtimes.plans import password
 from ebbtide.agent.runtimes.sitters import Sitter, Sitters, send
@@ -287,7 +287,7 @@ class Processes:
         size = log_size(self.folder(run.slot))
         at = time.time_ns()
         why = "nobody saw its end: its sitter died"
-        end = End(cause=EndCause.LOST, status=None, at_ns=at, log_bytes=size, detail=why)
+        end = Ending(cause=EndCause.LOST, status=None, at_ns=at, log_bytes=size, detail=why)
         self._ended(run, msgspec.structs.replace(life, end=end))
 
     def _failed(self, run: Run, why: str) -> None:
