@@ -30,10 +30,10 @@ CONNECT_WAIT_S = 10.0
 class NatsBus:
     """One connection to NATS; implements :class:`ebbtide.chassis.bus.Bus`."""
 
-    def __init__(self, link: Link, *, narrow: bool, replicas: int) -> None:
+    def __init__(self, link: Link, *, narrow: bool) -> None:
         self._link = link
         self._narrow = narrow
-        self._jetstream = JetStream(link, replicas)
+        self._jetstream = JetStream(link)
         self._made: set[str] = set()
 
     @classmethod
@@ -47,15 +47,13 @@ class NatsBus:
         token: str = "",
         inbox_prefix: str = "_INBOX",
         narrow: bool = False,
-        replicas: int = 1,
         wait_s: float = CONNECT_WAIT_S,
     ) -> "NatsBus":
         """Connect, and stay connected until :meth:`close`.
 
         Credentials may stand in ``url``. ``narrow`` is for an agent, which may read its own keys
-        only: a replica may answer such a read, a little behind. ``replicas`` is the number of
-        copies of streams and buckets made here. With ``wait_s`` 0 the bus is given at once and
-        connects when it can.
+        only: a replica may answer such a read, a little behind. With ``wait_s`` 0 the bus is given
+        at once and connects when it can.
 
         Raises:
             Unavailable: no server took the connection within ``wait_s``.
@@ -73,7 +71,7 @@ class NatsBus:
             )
         )
         await link.start(wait_s)
-        return cls(link, narrow=narrow, replicas=replicas)
+        return cls(link, narrow=narrow)
 
     @property
     def connected(self) -> bool:

@@ -68,18 +68,17 @@ _got = msgspec.json.Decoder(Got)
 
 
 class JetStream:
-    """Asks the JetStream of one link. ``replicas`` is the number of copies of new streams."""
+    """Asks the JetStream of one link."""
 
-    def __init__(self, link: Link, replicas: int) -> None:
+    def __init__(self, link: Link) -> None:
         self._link = link
-        self._replicas = replicas
 
     async def ensure_events(self, stream: str, subjects: Sequence[str], first: int) -> None:
         """Make the events stream unless there is one of that name, whatever it holds."""
         try:
             await self.created(stream)
         except NotFound:
-            config = self._stream(stream, subjects) | {
+            config = _stream(stream, subjects) | {
                 "max_bytes": EVENTS_MAX_BYTES,
                 "first_seq": first,
                 "duplicate_window": DUPLICATES_S * NANOSECONDS,
@@ -96,7 +95,7 @@ class JetStream:
         early.
         """
         stream, kept, told = stream_of(bucket), kv(bucket, ">"), kv_changed(bucket, ">")
-        config = self._stream(stream, [kept]) | {
+        config = _stream(stream, [kept]) | {
             "max_msgs_per_subject": 1,
             "republish": {"src": kept, "dest": told},
         }
@@ -185,18 +184,6 @@ class JetStream:
         body = {"stream_name": stream, "config": config}
         _check((await self._api(f"CONSUMER.CREATE.{stream}", body)).error)
 
-    def _stream(self, name: str, subjects: Sequence[str]) -> dict[str, object]:
-        return {
-            "name": name,
-            "subjects": list(subjects),
-            "retention": "limits",
-            "discard": "old",
-            "storage": "file",
-            "num_replicas": self._replicas,
-            "allow_direct": True,
-            "deny_delete": True,
-        }
-
     async def _api(self, verb: str, body: Mapping[str, object] | None) -> Answer:
         data = b"" if body is None else msgspec.json.encode(body)
         return _answer.decode(
@@ -207,6 +194,19 @@ class JetStream:
 def stream_of(bucket: str) -> str:
     """Name of the stream that keeps a bucket."""
     return f"KV_{bucket}"
+
+
+def _stream(name: str, subjects: Sequence[str]) -> dict[str, object]:
+    return {
+        "name": name,
+        "subjects": list(subjects),
+        "retention": "limits",
+        "discard": "old",
+        "storage": "file",
+        "num_replicas": 1,
+        "allow_direct": True,
+        "deny_delete": True,
+    }
 
 
 def _check(refusal: Refusal | None) -> None:
