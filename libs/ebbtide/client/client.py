@@ -16,7 +16,7 @@ import msgspec
 
 from ebbtide.client import environment, job_file
 from ebbtide.client.errors import Refused
-from ebbtide.client.story import LogPiece, StoryEvent
+from ebbtide.client.story import LogPiece, StoryEvent, server_sent
 from ebbtide.client.transport import ANSWER_TIMEOUT_S, PATIENCE_S, Answer, Transport
 from ebbtide.contracts.errors import NotFound, Unavailable
 from ebbtide.contracts.http import (
@@ -247,7 +247,7 @@ class Client:
             headers = {"Accept": "text/event-stream"} | ({"Last-Event-ID": last} if last else {})
             try:
                 with self._transport.stream(path, headers, SILENCE_S) as lines:
-                    for name, event_id, data in _server_sent(lines):
+                    for name, event_id, data in server_sent(lines):
                         if name == "end":
                             return
                         last, ends_at = event_id, time.monotonic() + WAIT_PATIENCE_S
@@ -386,19 +386,3 @@ def _piece(answer: Answer, worker: int) -> tuple[LogPiece, int, bool]:
     )
     piece = LogPiece(attempt, worker, offset, answer.body)
     return piece, size, answer.headers[LOG_ENDED.lower()] == "true"
-
-
-def _server_sent(lines: Iterator[bytes]) -> Iterator[tuple[str, str, bytes]]:
-    """Read server-sent events: name, id and data of each; comments keep the line alive."""
-    name, event_id, data = "", "", b""
-    for line in lines:
-        field, _, value = line.partition(b": ")
-        if field == b"event":
-            name = value.decode()
-        elif field == b"id":
-            event_id = value.decode()
-        elif field == b"data":
-            data = value
-        elif not line and name:
-            yield name, event_id, data
-            name, data = "", b""

@@ -1,6 +1,7 @@
 """What comes back piece by piece: events of a story, and bytes of a log."""
 
 import datetime as dt
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import msgspec
@@ -41,3 +42,19 @@ class LogPiece(NamedTuple):
     offset: int
     data: bytes
     missing: int = 0
+
+
+def server_sent(lines: Iterator[bytes]) -> Iterator[tuple[str, str, bytes]]:
+    """Read server-sent events: name, id and data of each; comments keep the line alive."""
+    name, event_id, data = "", "", b""
+    for line in lines:
+        field, _, value = line.partition(b": ")
+        if field == b"event":
+            name = value.decode()
+        elif field == b"id":
+            event_id = value.decode()
+        elif field == b"data":
+            data = value
+        elif not line and name:
+            yield name, event_id, data
+            name, data = "", b""
