@@ -41,8 +41,8 @@ def job_id(cell: str, millis: int, randomness: bytes) -> JobId:
 
 def is_job_id(text: str, cell: str) -> bool:
     """Say whether ``text`` is a well-formed job id of ``cell``."""
-    prefix, body = text[: -len("_") - 26], text[-26:]
-    return prefix == f"job_{cell}" and text[-27:-26] == "_" and _BODY.fullmatch(body) is not None
+    prefix = f"job_{cell}_"
+    return text.startswith(prefix) and _BODY.fullmatch(text, len(prefix)) is not None
 
 
 def placement_id(job: JobId, attempt: int) -> PlacementId:
