@@ -14,8 +14,9 @@ from typing import NamedTuple, Protocol
 
 import structlog
 
-from ebbtide.agent.runtimes.plans import CPU_PERIOD_US, cpu_quota_us
+from ebbtide.contracts.units import MILLI
 
+CPU_PERIOD_US = 100_000
 PIDS_MAX = 16_384
 """Processes and threads of one worker: above what frameworks start, below what starves a node."""
 LEAVE_S = 0.2
@@ -32,6 +33,11 @@ class Limits(NamedTuple):
 
     cpu_milli: int = 0
     memory_mib: int = 0
+
+
+def cpu_quota_us(cpu_milli: int) -> int:
+    """Give the CPU time per period that a request allows; the kernel refuses less than 1 ms."""
+    return max(1000, cpu_milli * CPU_PERIOD_US // MILLI)
 
 
 class Group(NamedTuple):

@@ -122,7 +122,6 @@ class Node:
         self._progress: dict[str, dict[str, float]] = {}
         self._progressed = asyncio.Event()
         self._listening: list[Subscription] = []
-        self.number = 0
 
     def _speak(self, verb: str) -> str:
         return subjects.agent(self._facts.cell, self._facts.node, verb)
@@ -204,7 +203,7 @@ class Node:
                 answer = await self._bus.request(
                     self._speak("register"), msgspec.json.encode(said), ANSWER_S
                 )
-                self.number = msgspec.json.decode(answer, type=Registered).number
+                msgspec.json.decode(answer, type=Registered)  # what cannot be read is no answer
                 pause_s = REGISTER_EVERY_S
             except (Unavailable, msgspec.MsgspecError):
                 pause_s = min(2 * pause_s, PAUSE_MAX_S)

@@ -22,7 +22,13 @@ from ebbtide.agent.reports import Outbox, key_of_report
 from ebbtide.agent.runtimes import Heard, Runtime, Signal
 from ebbtide.agent.runtimes.plans import Host, key_of, plan
 from ebbtide.agent.tombstones import Tombstones
-from ebbtide.contracts.agents import Desired, DesiredAttempt, WorkerReport, WorkerState
+from ebbtide.contracts.agents import (
+    Desired,
+    DesiredAttempt,
+    DesiredWorker,
+    WorkerReport,
+    WorkerState,
+)
 from ebbtide.contracts.errors import EbbtideError
 from ebbtide.contracts.ids import JobId
 from ebbtide.contracts.outcomes import EndCause
@@ -192,7 +198,7 @@ class Supervisor:
     def _do(self, step: Step) -> None:
         match step:
             case Start(attempt, worker):
-                self._start(attempt, step)
+                self._start(attempt, worker)
             case Prepare(attempt, worker):
                 one = Worker(key=key_of(attempt, worker), phase=Phase.PREPARED)
                 one.port = self._ports.take() if worker.worker == 0 else 0
@@ -203,21 +209,19 @@ class Supervisor:
             case Bury(key, why):
                 self._bury(key, why)
 
-    def _start(self, attempt: DesiredAttempt, step: Start) -> None:
-        key = key_of(attempt, step.worker)
+    def _start(self, attempt: DesiredAttempt, worker: DesiredWorker) -> None:
+        key = key_of(attempt, worker)
         known = self._known.get(attempt.job, {}).get(key)
         one = known if isinstance(known, Worker) else Worker(key=key, phase=Phase.STARTING)
         master = attempt.master or self._alone(one)
-        if step.worker.worker == 0 and not one.port:
+        if worker.worker == 0 and not one.port:
             one.port = int(master.rpartition(":")[2])
             self._ports.claim(one.port)
         self._ports.let_bind(one.port)
         one.phase, one.stop = Phase.STARTING, attempt.when_cut_off == "stop"
         note = Note(stop=one.stop, port=one.port)
         self._know(key, one)
-        one.slot = self._runtime.start(
-            plan(self._parts.host, attempt, step.worker, master, note)
-        ).slot
+        one.slot = self._runtime.start(plan(self._parts.host, attempt, worker, master, note)).slot
 
     def _alone(self, one: Worker) -> str:
         """Give a worker without others a rendezvous of its own, with no word from anybody."""

@@ -10,6 +10,7 @@ from ebbtide.agent.cgroups import (
     Limits,
     Version1,
     Version2,
+    cpu_quota_us,
     find,
     note,
     remove,
@@ -128,3 +129,7 @@ def test_where_none_can_be_made_workers_run_without(tree: Path) -> None:
     tree.write_text("a file, not a folder")
     text = f"cgroup {tree} cgroup rw,cpu 0 0"
     assert find(Path("/state"), "", "1:cpu:/\n", text) is None
+
+
+def test_a_quota_is_a_part_of_the_period_and_not_below_what_the_kernel_takes() -> None:
+    assert [cpu_quota_us(milli) for milli in (1, 500, 2000)] == [1000, 50_000, 200_000]

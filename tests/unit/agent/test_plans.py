@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 
 from ebbtide.agent.model import Note
-from ebbtide.agent.runtimes.plans import Host, cpu_quota_us, plan
+from ebbtide.agent.runtimes.plans import Host, plan
 from ebbtide.agent.runtimes.process import frame
 from ebbtide.agent.sitter import Plan as ReadPlan
 from ebbtide.contracts.agents import DesiredAttempt, DesiredWorker
@@ -77,10 +77,6 @@ def test_a_worker_without_devices_sees_none_on_a_node_that_has_some() -> None:
 
 def test_nothing_is_said_of_devices_where_there_are_none() -> None:
     assert "CUDA_VISIBLE_DEVICES" not in environment()
-
-
-def test_a_quota_is_a_part_of_the_period_and_not_below_what_the_kernel_takes() -> None:
-    assert [cpu_quota_us(milli) for milli in (1, 500, 2000)] == [1000, 50_000, 200_000]
 
 
 def test_a_sitter_reads_the_order_that_the_agent_writes() -> None:

@@ -11,7 +11,6 @@ import msgspec
 from ebbtide.agent.model import Note, WorkerKey
 from ebbtide.agent.runtimes import Plan
 from ebbtide.contracts.agents import DesiredAttempt, DesiredWorker
-from ebbtide.contracts.units import MILLI
 
 
 class Host(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,11 +104,3 @@ def environment(
 
 def _devices(mask: int) -> str:
     return ",".join(str(bit) for bit in range(mask.bit_length()) if mask >> bit & 1)
-
-
-CPU_PERIOD_US = 100_000
-
-
-def cpu_quota_us(cpu_milli: int) -> int:
-    """Give the CPU time per period that a request allows; the kernel refuses less than 1 ms."""
-    return max(1000, cpu_milli * CPU_PERIOD_US // MILLI)
