@@ -28,7 +28,8 @@ class EndCause(str, Enum):
     ``exited`` and ``signalled`` carry the raw wait status; ``oom`` is a kill by the host's memory
     limit; ``lost`` means nobody saw the end (its sitter died, or its node was called lost) and is
     never success; ``not_started`` is a worker whose attempt was ended first; ``start_failed`` one
-    that could not be executed; ``lease`` one that was ended because its node's lease ran out.
+    that could not be executed, with the status that a shell would give if its command is why;
+    ``lease`` one that was ended because its node's lease ran out.
     """
 
     EXITED = "exited"

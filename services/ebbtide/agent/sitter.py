@@ -29,6 +29,7 @@ serves: SIGTERM is passed to the worker's process group, SIGUSR1 kills all that 
 """
 
 import ctypes
+import errno
 import os
 import time
 from _socket import MSG_NOSIGNAL, SCM_RIGHTS, SOL_SOCKET, socket
@@ -57,6 +58,19 @@ _F_SETFL, _F_SETOWN, _F_SETSIG, _O_ASYNC = 4, 8, 10, 0o20000
 _OOM_FIRST = b"500"
 """Added to a worker's score: its memory is its own doing, and the node's daemons live on."""
 _WAITED = frozenset((signal.SIGCHLD, signal.SIGTERM, signal.SIGUSR1))
+
+_COMMANDS_FAULT = {
+    errno.ENOENT: 127 << 8,
+    errno.EACCES: 126 << 8,
+    errno.ENOEXEC: 126 << 8,
+    errno.ELOOP: 126 << 8,
+    errno.ENAMETOOLONG: 126 << 8,
+    errno.E2BIG: 126 << 8,
+}
+"""The status that a shell gives where the command itself cannot be executed, now or later.
+
+All else is the node's fault, which may have no room for one process more just now.
+"""
 
 _SIGNALS = tuple(signal.valid_signals())
 
@@ -184,8 +198,8 @@ def _run(plan: Plan, group: Group, guard: int, lives: int, door: socket, log: in
     at = plan.slot * RECORD_BYTES + HALF_BYTES
     story = b"S %d %d\n" % (os.getpid(), group.number)
     os.pwrite(lives, story, at)
-    worker, failure = _start(plan, guard, log)
-    status, cut_off = -1, False
+    worker, status, failure = _start(plan, guard, log)
+    cut_off = False
     if not failure:
         line = b"R %d %d\n" % (worker, time.time_ns())
         story += line
@@ -212,26 +226,27 @@ def _words(error: OSError) -> bytes:
     return (str(error.strerror).encode() + b": " + shown)[:DETAIL_MAX].replace(b"\n", b" ")
 
 
-def _start(plan: Plan, guard: int, log: int) -> tuple[int, bytes]:
-    """Execute the worker; give its pid and, when it could not be executed, why.
+def _start(plan: Plan, guard: int, log: int) -> tuple[int, int, bytes]:
+    """Execute the worker; give its pid or, when it could not be executed, a status and why.
 
-    Along PATH as a shell does: a file that may not be executed is remembered but not the last word.
+    Along PATH as a shell does: a file that may not be executed is remembered but not the last word,
+    and an empty entry is the working directory.
     """
     command = plan.args[0]
     paths = [command]
     if b"/" not in command:
         folders = plan.env.get(b"PATH", b"/usr/bin:/bin").split(b":")
-        paths = [folder + b"/" + command for folder in folders]
+        paths = [folder + b"/" + command if folder else command for folder in folders]
     refused: OSError = FileNotFoundError(2, "No such file or directory", command)
     for path in paths:
         try:
             os.stat(path)  # noqa: PTH116 - pathlib costs memory
-            return _spawn(path, plan, guard, log), b""
+            return _spawn(path, plan, guard, log), -1, b""
         except (FileNotFoundError, NotADirectoryError):
             continue
         except OSError as error:
             refused = error
-    return 0, _words(refused)
+    return 0, _COMMANDS_FAULT.get(refused.errno or 0, -1), _words(refused)
 
 
 def _spawn(path: bytes, plan: Plan, guard: int, log: int) -> int:

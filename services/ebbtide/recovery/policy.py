@@ -133,13 +133,11 @@ def _failed(picture: Picture, one: Job, first: FirstFailure | None) -> Unit:
 
 
 def _fatal(first: FirstFailure | None) -> str:
-    if first is None:
+    """Say why there is no hope; a failed start without a status was a fault of its node."""
+    told = first is not None and first.cause in (EndCause.EXITED, EndCause.START_FAILED)
+    if first is None or not told or first.status is None:
         return ""
-    if first.cause is EndCause.START_FAILED:
-        return "it would not start the next time either"
-    if first.cause is EndCause.EXITED and first.status is not None:
-        return FATAL_EXITS.get(exit_code(first.status), "")
-    return ""
+    return FATAL_EXITS.get(exit_code(first.status), "")
 
 
 def describe(first: FirstFailure | None) -> str:

@@ -257,13 +257,13 @@ def groups_of(state: Path) -> cgroups.Groups:
     return cgroups.Groups(cgroups.find(state, "", own, mounts))
 
 
-def put_code(store: Path, files: dict[str, bytes]) -> str:
+def put_code(store: Path, files: dict[str, bytes], mode: int = 0o600) -> str:
     """Put a code folder into the store; give its digest."""
     plain = io.BytesIO()
     with tarfile.open(fileobj=plain, mode="w") as tar:
         for name, body in files.items():
             entry = tarfile.TarInfo(name)
-            entry.size = len(body)
+            entry.size, entry.mode = len(body), mode
             tar.addfile(entry, io.BytesIO(body))
     packed = zstandard.ZstdCompressor().compress(plain.getvalue())
     digest = hashlib.sha256(packed).hexdigest()

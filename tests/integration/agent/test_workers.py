@@ -34,8 +34,15 @@ async def test_a_worker_that_kills_itself_is_signalled(rig: Rig) -> None:
 async def test_a_command_that_is_not_there_is_a_failed_start_with_its_name(rig: Rig) -> None:
     await rig.fleet.desire(attempt("no-such-program"))
     report = await rig.fleet.ended()
-    assert report.cause is EndCause.START_FAILED
+    assert (report.cause, report.status) == (EndCause.START_FAILED, 127 << 8)
     assert "no-such-program" in report.detail
+
+
+async def test_a_command_is_found_in_the_working_directory_if_path_says_so(rig: Rig) -> None:
+    code = put_code(rig.store, {"mine": b"#!/bin/sh\nexit 3\n"}, mode=0o700)
+    await rig.fleet.desire(attempt("mine", code=code, env={"PATH": "/nowhere:"}))
+    report = await rig.fleet.ended()
+    assert (report.cause, report.status) == (EndCause.EXITED, 3 << 8)
 
 
 async def test_a_worker_sees_its_place_and_nothing_of_the_agent(
@@ -160,5 +167,5 @@ async def test_code_is_checked_unpacked_and_a_copy_of_its_own(rig: Rig) -> None:
 async def test_code_that_the_store_does_not_have_is_a_failed_start(rig: Rig) -> None:
     await rig.fleet.desire(shell("true", code="sha256:" + "0" * 64))
     report = await rig.fleet.ended()
-    assert report.cause is EndCause.START_FAILED
+    assert (report.cause, report.status) == (EndCause.START_FAILED, None)
     assert "no code folder" in report.detail

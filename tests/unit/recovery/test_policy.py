@@ -154,8 +154,14 @@ def test_an_exit_that_would_repeat_is_not_tried_again(code: int) -> None:
 
 
 def test_a_command_that_cannot_start_is_not_tried_again() -> None:
-    body, _ = _say(_job(Outcome.FAILED, _first(EndCause.START_FAILED, None)))
+    body, _ = _say(_job(Outcome.FAILED, _first(EndCause.START_FAILED, 127 << 8)))
     assert body.code == "job.not_restartable"
+
+
+def test_a_start_that_failed_for_want_of_room_is_tried_again_within_the_budget() -> None:
+    body, _ = _say(_job(Outcome.FAILED, _first(EndCause.START_FAILED, None)))
+    assert isinstance(body, JobRestarting)
+    assert body.counted
 
 
 def test_the_first_failure_is_told_in_words() -> None:
