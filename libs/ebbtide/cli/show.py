@@ -6,7 +6,6 @@ from ebbtide.cli.printing import age, facts, put_json
 from ebbtide.cli.run import SETTINGS, json_option, run
 from ebbtide.client import Client
 from ebbtide.contracts.http import JobDetail
-from ebbtide.contracts.units import show_vector
 
 
 @click.command("show", context_settings=SETTINGS)
@@ -48,7 +47,7 @@ def _show(job: JobDetail) -> None:
     ]
     for name, role in spec.roles.items():
         command = f": {' '.join(role.command)}" if role.command else ""
-        needs = show_vector(role.resources)
+        needs = ", ".join(f"{key} {amount}" for key, amount in sorted(role.resources.items()))
         pairs.append((f"role {name}", f"{role.replicas} x ({needs}){command}"))
     facts(pairs)
 

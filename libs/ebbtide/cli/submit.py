@@ -12,7 +12,7 @@ from ebbtide.client import Client, job_file
 from ebbtide.client.packing import pack
 from ebbtide.contracts.http import FINAL_PHASES, JobDetail, Submit
 from ebbtide.contracts.ids import JobId, Workspace
-from ebbtide.contracts.job_spec import parse_job_spec
+from ebbtide.contracts.job_spec import parse_job_spec, write_job_spec
 
 DECIDED_S = 3.0
 """How long to wait for the word that a job is queued or rejected; both come in milliseconds."""
@@ -46,7 +46,7 @@ _OUTCOMES = {
 @click.option("--workspace", default="", help="Into which workspace (admins).")
 @click.option("--id", "job_id", help="Submit under this id; twice with one id is one job.")
 @click.option(
-    "--dry-run", is_flag=True, help="Print the job as it would be stored; submit nothing."
+    "--dry-run", is_flag=True, help="Print the job with all defaults, as a job file in JSON."
 )
 @click.option("--wait", is_flag=True, help="Exit as the job does.")
 @json_option
@@ -68,7 +68,8 @@ def command(  # noqa: PLR0913, PLR0917 - each is an option
     """
     tables = assemble(file, words, flags)
     if dry_run:
-        put(msgspec.json.format(msgspec.json.encode(parse_job_spec(_packed(tables)))).decode())
+        whole = write_job_spec(parse_job_spec(_packed(tables)))
+        put(msgspec.json.format(msgspec.json.encode(whole)).decode())
         return exits.OK
     with Client.from_environment() as client:
         tables = client.prepare(tables)

@@ -38,7 +38,7 @@ from ebbtide.contracts.http import (
     TokenView,
 )
 from ebbtide.contracts.ids import RANDOM_BYTES, JobId, Workspace, job_id
-from ebbtide.contracts.job_spec import JobSpec, parse_job_spec
+from ebbtide.contracts.job_spec import WrittenJob, parse_job_spec
 
 POLL_S = 25.0
 """One long poll; the platform bounds them too."""
@@ -104,12 +104,14 @@ class Client:
 
     def submit(
         self,
-        job: Mapping[str, object] | str | Path,
+        job: Mapping[str, object] | WrittenJob | str | Path,
         *,
         id: JobId | None = None,  # noqa: A002 - what it is called everywhere else
         workspace: str = "",
     ) -> JobId:
-        """Submit a job: tables, or a job file. A ``code`` folder is packed and uploaded.
+        """Submit a job: tables, a job file, or the ``spec`` of another job.
+
+        A ``code`` folder is packed and uploaded.
 
         Raises:
             Malformed: the job has a mistake; the field is named.
@@ -122,14 +124,14 @@ class Client:
         )
         return answer.id
 
-    def prepare(self, job: Mapping[str, object] | str | Path) -> dict[str, object]:
+    def prepare(self, job: Mapping[str, object] | WrittenJob | str | Path) -> dict[str, object]:
         """Read a job and upload its code folder; give the tables to send."""
         folder = Path()
         if isinstance(job, str | Path):
             path = Path(job)
             tables, folder = job_file.load(path), path.parent
         else:
-            tables = dict(job)
+            tables = msgspec.to_builtins(job) if isinstance(job, WrittenJob) else dict(job)
         code = tables.get("code")
         if isinstance(code, str) and code and not code.startswith("sha256:"):
             parse_job_spec({**tables, "code": ""})  # before an upload that would be for nothing
@@ -141,9 +143,9 @@ class Client:
         """Send a submission as it is; sending it twice is sending it once."""
         return self._post("/v1/jobs", submit, Submitted)
 
-    def dry_run(self, submit: Submit) -> JobSpec:
-        """Ask how a job would be stored."""
-        return self._post("/v1/jobs?dry_run=true", submit, JobSpec)
+    def dry_run(self, submit: Submit) -> WrittenJob:
+        """Ask for a job with every default filled in, as it would be; store nothing."""
+        return self._post("/v1/jobs?dry_run=true", submit, WrittenJob)
 
     def upload_code(self, folder: str | Path) -> str:
         """Pack a folder, upload it unless it is there already, and give its digest."""

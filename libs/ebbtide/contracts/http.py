@@ -14,7 +14,7 @@ from ebbtide.contracts.ids import (
     TokenId,
     Workspace,
 )
-from ebbtide.contracts.job_spec import JobSpec
+from ebbtide.contracts.job_spec import WrittenJob
 
 Phase = Literal[
     "submitted",
@@ -120,9 +120,13 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobDetail(JobView, frozen=True, kw_only=True):
-    """A job with its whole specification."""
+    """A job with its whole specification.
 
-    spec: JobSpec
+    ``spec`` is the job as people write it, quantities such as ``"500m"`` and ``"1Gi"``: submitted
+    again, it is the very same job. (The log's own events keep integers.)
+    """
+
+    spec: WrittenJob
 
 
 class JobPage(msgspec.Struct, frozen=True, kw_only=True):

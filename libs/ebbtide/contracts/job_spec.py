@@ -11,7 +11,14 @@ import msgspec
 
 from ebbtide.contracts.errors import Malformed, Rejected
 from ebbtide.contracts.ids import QuotaName, is_name
-from ebbtide.contracts.units import DEVICES_MAX, MILLI, NAMES_MAX, is_gpu, parse_vector
+from ebbtide.contracts.units import (
+    DEVICES_MAX,
+    MILLI,
+    NAMES_MAX,
+    is_gpu,
+    parse_vector,
+    show_quantity,
+)
 
 T = TypeVar("T", bound=msgspec.Struct)
 JobType = Literal["custom", "pytorch", "xgboost"]
@@ -41,8 +48,8 @@ class Restart(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     backoff_s: int = 1
 
 
-class JobSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A whole job: resources are integers as :mod:`ebbtide.contracts.units` says.
+class _Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a job says besides its roles.
 
     ``code`` is the digest of an uploaded folder (``sha256:<hex>``), or empty. ``when_cut_off`` says
     what happens to workers whose node can no longer renew its lease: ``stop`` ends them with it,
@@ -57,13 +64,52 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     command: tuple[str, ...] = ()
     code: str = ""
     env: dict[str, str] = msgspec.field(default_factory=dict)
-    roles: dict[str, Role] = msgspec.field(default_factory=dict)
     restart: Restart = Restart()
     when_cut_off: CutOff = "run"
     grace_s: int = 30
 
 
-def workers_of(spec: JobSpec) -> list[tuple[str, int]]:
+class JobSpec(_Job, frozen=True, kw_only=True):
+    """A whole job as the log keeps it.
+
+    Resources are integers as :mod:`ebbtide.contracts.units` says.
+    """
+
+    roles: dict[str, Role] = msgspec.field(default_factory=dict)
+
+
+class WrittenRole(msgspec.Struct, frozen=True, kw_only=True):
+    """Workers of one kind, with quantities as people write them: ``"1"``, ``"500m"``, ``"1Gi"``."""
+
+    replicas: int
+    resources: dict[str, str]
+    command: tuple[str, ...]
+
+
+class WrittenJob(_Job, frozen=True, kw_only=True):
+    """A whole job as people write it: submitted again, it is the very same job.
+
+    Every default is filled in, and resources are quantities such as ``"500m"`` and ``"1Gi"``.
+    """
+
+    roles: dict[str, WrittenRole]
+
+
+def write_job_spec(spec: JobSpec) -> WrittenJob:
+    """Write a job so that :func:`parse_job_spec` reads the same one; the inverse of it."""
+    roles = {
+        name: WrittenRole(
+            replicas=role.replicas,
+            resources={key: show_quantity(key, amount) for key, amount in role.resources.items()},
+            command=role.command,
+        )
+        for name, role in spec.roles.items()
+    }
+    rest = {name: getattr(spec, name) for name in _Job.__struct_fields__}
+    return WrittenJob(**rest, roles=roles)
+
+
+def workers_of(spec: JobSpec | WrittenJob) -> list[tuple[str, int]]:
     """List (role, index in role) of every worker in rank order: roles as written, rank 0 first."""
     return [(name, index) for name, role in spec.roles.items() for index in range(role.replicas)]
 

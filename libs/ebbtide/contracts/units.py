@@ -146,7 +146,9 @@ def show_vector(vector: Mapping[str, int]) -> str:
 
 
 def show_quantity(name: str, amount: int) -> str:
-    """Write one amount of resource ``name`` for people."""
+    """Write one amount of resource ``name`` exactly: ``4``, ``1.5``, ``500m``, ``2Gi``."""
     if name == "memory":
         return f"{amount // 1024}Gi" if amount % 1024 == 0 else f"{amount}Mi"
-    return f"{amount / MILLI:g}"
+    if 0 < abs(amount) < MILLI:
+        return f"{amount}m"
+    return f"{amount / MILLI:.3f}".rstrip("0").rstrip(".")

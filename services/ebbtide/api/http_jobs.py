@@ -29,7 +29,7 @@ from ebbtide.contracts.http import (
     Submitted,
 )
 from ebbtide.contracts.ids import JobId, Workspace
-from ebbtide.contracts.job_spec import JobSpec
+from ebbtide.contracts.job_spec import WrittenJob, write_job_spec
 
 LIMIT_MAX = 500
 PHASES_MAX = 16
@@ -40,12 +40,15 @@ WAIT_MAX_S = 60.0
 @post("/jobs", summary="Submit a job", responses=PROBLEMS)
 async def submit(
     request: Asking, data: JSONBody[Submit], dry_run: FromQuery[bool] = False
-) -> Response[Submitted | JobSpec]:
-    """Record a job under the caller's id; with ``dry_run`` answer it as it would be stored."""
+) -> Response[Submitted | WrittenJob]:
+    """Record a job under the caller's id; with ``dry_run`` only answer it, whole.
+
+    What a dry run answers has every default filled in and, submitted, is the very same job.
+    """
     door = door_of(request)
     if dry_run:
         _, spec = await door.check(data, request.auth, uploaded=False)
-        return Response(spec, status_code=200)
+        return Response(write_job_spec(spec), status_code=200)
     return Response(await door.submit(data, request.auth, trace_of(request)))
 
 

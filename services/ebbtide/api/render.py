@@ -2,6 +2,7 @@
 
 from ebbtide.api.model import Alive, Picture, Row, Token
 from ebbtide.contracts.http import JobDetail, JobView, NodeView, TokenView
+from ebbtide.contracts.job_spec import write_job_spec
 from ebbtide.model.node import Node
 
 NO_NODES = "nodes.none: no node is registered; it starts as soon as one with room joins"
@@ -39,7 +40,8 @@ def job_view(row: Row, picture: Picture) -> JobView:
 
 def job_detail(alive: Alive, picture: Picture) -> JobDetail:
     """Show a job with its specification."""
-    return JobDetail(**_fields(alive.row, picture), spec=alive.spec)  # type: ignore[arg-type]  # as above
+    spec = write_job_spec(alive.spec)
+    return JobDetail(**_fields(alive.row, picture), spec=spec)  # type: ignore[arg-type]  # as above
 
 
 def node_view(node: Node, picture: Picture) -> NodeView:

@@ -16,7 +16,7 @@ async def test_a_submitted_job_is_there_at_once_with_every_default(any_api: Runn
     assert answer.status == 200
     assert answer.json["phase"] == "submitted"
     assert answer.json["workspace"] == "default"
-    assert answer.json["spec"]["roles"]["worker"]["resources"] == {"cpu": 1000, "memory": 1024}
+    assert answer.json["spec"]["roles"]["worker"]["resources"] == {"cpu": "1", "memory": "1Gi"}
 
 
 async def test_the_same_submit_twice_is_one_job_with_the_same_answer(any_api: RunningDoor) -> None:
@@ -49,6 +49,32 @@ async def test_a_dry_run_answers_the_job_as_it_would_be_stored_and_stores_nothin
     assert answer.status == 200
     assert answer.json["restart"] == {"max_restarts": 3, "backoff_s": 1}
     assert (await api.ask("GET", "/v1/jobs")).json["jobs"] == []
+
+
+ODD = {"cpu": "1500m", "memory": "1536Mi", "gpu/h100": 2}
+
+
+async def test_what_a_dry_run_answers_is_the_same_job_when_it_is_submitted(
+    api: RunningDoor,
+) -> None:
+    job = {"name": "a", "command": ["true"], "roles": {"w": {"resources": ODD}}}
+    given = {"id": api.new_id(), "job": job}
+    assert (await api.ask("POST", "/v1/jobs", given)).status == 201
+    whole = (await api.ask("POST", "/v1/jobs?dry_run=true", given)).json
+    answer = await api.ask("POST", "/v1/jobs", {"id": given["id"], "job": whole})
+    assert answer.status == 201, "the same id with the same job is one job"
+    assert whole["roles"]["w"]["resources"] == {"cpu": "1.5", "memory": "1536Mi", "gpu/h100": "2"}
+
+
+async def test_the_specification_of_a_job_is_the_same_job_when_it_is_submitted(
+    any_api: RunningDoor,
+) -> None:
+    job = {"name": "a", "command": ["true"], "roles": {"w": {"resources": ODD}}}
+    given = {"id": any_api.new_id(), "job": job}
+    assert (await any_api.ask("POST", "/v1/jobs", given)).status == 201
+    spec = (await any_api.ask("GET", f"/v1/jobs/{given['id']}")).json["spec"]
+    answer = await any_api.ask("POST", "/v1/jobs", {"id": given["id"], "job": spec})
+    assert answer.status == 201, "the same id with the same job is one job"
 
 
 @pytest.mark.parametrize(

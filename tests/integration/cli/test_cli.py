@@ -110,7 +110,30 @@ async def test_a_dry_run_needs_no_platform_and_prints_the_whole_job(tmp_path: Pa
     home = str(tmp_path)
     done = await _ebb(None, "submit", "--dry-run", "--name", "a", "--", "x", EBB_HOME=home)
     assert done.code == exits.OK
-    assert json.loads(done.out)["roles"]["worker"]["resources"]["cpu"] == 1000
+    assert json.loads(done.out)["roles"]["worker"]["resources"] == {"cpu": "1", "memory": "1Gi"}
+
+
+@pytest.mark.parametrize("form", [[], ["--json"]], ids=["for_people", "for_programs"])
+async def test_what_a_dry_run_prints_is_a_file_of_the_same_job(
+    tmp_path: Path, form: list[str]
+) -> None:
+    home, file = str(tmp_path), tmp_path / "job.json"
+    asked = ["--name", "a", "--cpu", "500m", "--memory", "1.5Gi", "--gpu", "h100=2", "--", "x"]
+    first = await _ebb(None, "submit", "--dry-run", *form, *asked, EBB_HOME=home)
+    await asyncio.to_thread(file.write_text, first.out)
+    again = await _ebb(None, "submit", "--dry-run", *form, str(file), EBB_HOME=home)
+    assert (again.code, again.out) == (exits.OK, first.out)
+
+
+async def test_what_show_tells_programs_of_a_job_is_a_file_of_the_same_job(
+    api: RunningDoor, tmp_path: Path
+) -> None:
+    job = {"name": "a", "command": ["x"], "roles": {"w": {"resources": {"cpu": "1500m"}}}}
+    given = {"id": api.new_id(), "job": job}
+    await api.ask("POST", "/v1/jobs", given)
+    shown = json.loads((await _ebb(api, "show", "--json", given["id"])).out)["spec"]
+    assert (await api.ask("POST", "/v1/jobs", {"id": given["id"], "job": shown})).status == 201
+    assert shown["roles"]["w"]["resources"]["cpu"] == "1.5"
 
 
 @pytest.mark.parametrize(

@@ -50,6 +50,14 @@ async def test_submitting_twice_with_one_id_is_one_job(api: RunningDoor) -> None
     assert [job.id for job in page.jobs] == [name]
 
 
+async def test_what_is_read_of_a_job_can_be_submitted_again(api: RunningDoor) -> None:
+    roles = {"w": {"resources": {"cpu": 0.5, "memory": "1.5Gi"}}}
+    first = await _with(api, lambda client: client.submit(_job(roles=roles)))
+    spec = (await _with(api, lambda client: client.get(first))).spec
+    again = await _with(api, lambda client: client.submit(spec))
+    assert (await _with(api, lambda client: client.get(again))).spec == spec
+
+
 async def test_a_mistake_is_found_before_anything_is_sent() -> None:
     client = Client("http://127.0.0.1:1", "t", "main")
     with pytest.raises(Malformed) as caught:

@@ -21,6 +21,7 @@ from ebbtide.contracts.job_spec import (
     command_of,
     parse_job_spec,
     workers_of,
+    write_job_spec,
 )
 from ebbtide.contracts.outcomes import EndCause, Outcome
 from ebbtide.contracts.units import DEVICES_MAX, NAMES_MAX, show_vector
@@ -102,6 +103,54 @@ def test_what_is_left_out_is_filled_in() -> None:
 def test_what_is_stored_reads_as_itself() -> None:
     spec = parse_job_spec({**GOOD, "roles": {"worker": {"replicas": 2, "resources": {"gpu": 1}}}})
     assert msgspec.json.decode(msgspec.json.encode(spec), type=JobSpec) == spec
+
+
+_NAMES = st.from_regex(r"[a-z]([a-z0-9-]{0,8}[a-z0-9])?", fullmatch=True)
+_TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=12)
+_MILLI = st.integers(1, 10**9)
+_RESOURCES = st.fixed_dictionaries(
+    {},
+    optional={
+        "cpu": _MILLI.map("{}m".format),
+        "memory": st.integers(1, 1 << 40).map("{}Mi".format),
+        "gpu/h100": st.integers(1, 64) | st.integers(1, 999).map("{}m".format),
+        "rdma.example/port": _MILLI.map("{}m".format),
+    },
+)
+_WORDS = st.tuples(_TEXT.filter(bool), _TEXT)
+_ROLES = st.fixed_dictionaries(
+    {"command": _WORDS},
+    optional={"replicas": st.integers(1, 600), "resources": _RESOURCES},
+)
+_JOBS = st.fixed_dictionaries(
+    {"name": _NAMES, "roles": st.dictionaries(_NAMES, _ROLES, min_size=1, max_size=3)},
+    optional={
+        "type": st.sampled_from(["custom", "pytorch", "xgboost"]),
+        "quota": _NAMES,
+        "idle": st.sampled_from(["never", "acceptable", "only"]),
+        "priority": st.integers(1, 9),
+        "command": _WORDS,
+        "code": st.just(f"sha256:{'0' * 64}"),
+        "env": st.dictionaries(_TEXT.filter(lambda key: key and "=" not in key), _TEXT, max_size=3),
+        "restart": st.fixed_dictionaries({}, optional={"max_restarts": st.integers(0, 1000)}),
+        "when_cut_off": st.sampled_from(["stop", "run"]),
+        "grace_s": st.integers(0, 86_400),
+    },
+)
+
+
+@given(_JOBS)
+def test_a_job_that_is_written_reads_as_the_same_job(table: dict[str, object]) -> None:
+    spec = parse_job_spec(table)
+    again = parse_job_spec(msgspec.json.decode(msgspec.json.encode(write_job_spec(spec))))
+    assert again == spec
+    assert list(again.roles) == list(spec.roles), "ranks follow the roles as written"
+
+
+def test_quantities_are_written_as_people_write_them() -> None:
+    roles = {"worker": {"resources": {"cpu": 0.5, "gpu/h100": 2}}}
+    role = write_job_spec(parse_job_spec({**GOOD, "roles": roles})).roles["worker"]
+    assert role.resources == {"cpu": "500m", "memory": "1Gi", "gpu/h100": "2"}
 
 
 def test_ranks_follow_the_roles_as_written() -> None:

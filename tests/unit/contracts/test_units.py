@@ -44,10 +44,26 @@ def test_devices_are_a_fraction_of_one_or_whole() -> None:
         parse_vector("resources", {"gpu": "1.5"})
 
 
-@given(st.integers(1, 10**9))
-def test_what_is_shown_of_cpu_is_read_back(milli: int) -> None:
-    shown = f"{milli // 1000}.{milli % 1000:03d}"
-    assert parse_vector("r", {"cpu": shown}) == {"cpu": milli}
+@given(st.sampled_from(["cpu", "memory", "rdma"]), st.integers(1, 10**9))
+def test_what_is_shown_of_a_quantity_is_read_back(name: str, amount: int) -> None:
+    assert parse_vector("r", {name: show_quantity(name, amount)}) == {name: amount}
+
+
+@pytest.mark.parametrize(
+    ("name", "amount", "shown"),
+    [
+        ("cpu", 4000, "4"),
+        ("cpu", 1500, "1.5"),
+        ("cpu", 500, "500m"),
+        ("cpu", 10_000_000, "10000"),
+        ("cpu", 0, "0"),
+        ("cpu", -250, "-250m"),
+        ("cpu", -1250, "-1.25"),
+        ("memory", 2048, "2Gi"),
+    ],
+)
+def test_a_quantity_is_shown_as_people_write_it(name: str, amount: int, shown: str) -> None:
+    assert show_quantity(name, amount) == shown
 
 
 def test_a_vector_is_shown_in_words() -> None:
