@@ -25,9 +25,10 @@ class Picture(msgspec.Struct, kw_only=True):
 
 
 class Seen(msgspec.Struct, frozen=True, kw_only=True):
-    """A lease key as last seen, and when on this process's monotonic clock (seconds).
+    """A lease key as last seen, and when on this process's monotonic clock (seconds) it was given.
 
-    ``renewed`` unless it was there when the key was first read: it may be as old as one likes.
+    Taking a lease away is no renewal, so ``at_s`` stays what it was. ``renewed`` unless it was
+    there when the key was first read: it may be as old as one likes.
     """
 
     revision: int
@@ -56,9 +57,12 @@ class Sight(msgspec.Struct, kw_only=True):
         """
         known = self.leases.get(name)
         if known is None or seen.revision != known.revision:
-            self.leases[name] = msgspec.structs.replace(seen, renewed=known is not None)
-            if not seen.lease.taken:
+            at_s = seen.at_s
+            if seen.lease.taken:
+                at_s = known.at_s if known is not None else 0.0
+            else:
                 self.took.pop(name, None)
+            self.leases[name] = msgspec.structs.replace(seen, at_s=at_s, renewed=known is not None)
 
     def meet(self, names: Iterable[NodeName], now_s: float) -> None:
         """Begin to look for the leases of nodes that have joined."""
@@ -73,5 +77,5 @@ class Sight(msgspec.Struct, kw_only=True):
     def silent_s(self, name: NodeName, now_s: float) -> float:
         """Give for how long the node's lease was not renewed, as far as this process can know."""
         seen = self.leases.get(name)
-        renewed_s = 0.0 if seen is None or seen.lease.taken else seen.at_s
+        renewed_s = seen.at_s if seen is not None else 0.0
         return now_s - max(renewed_s, self.met.get(name, 0.0), self.since_s)

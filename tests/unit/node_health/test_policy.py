@@ -61,6 +61,20 @@ def test_a_node_is_lost_only_when_its_lease_was_taken_and_the_margin_has_passed(
     assert _verdict("suspect", sight, 167)[0] is NodeLost
 
 
+def test_the_margin_passes_after_the_lease_was_taken_however_long_this_process_has_seen() -> None:
+    sight = Sight(since_s=0, leases={N1: _seen(1000)}, took={N1: 2})
+    sight.see(N1, _seen(1061, revision=2, taken=True))
+    assert _verdict("suspect", sight, 1066)[0] is None
+    assert _verdict("suspect", sight, 1067)[0] is NodeLost
+
+
+def test_silence_before_a_start_that_finds_a_taken_lease_is_not_counted() -> None:
+    sight = Sight(since_s=1000, took={N1: 2})
+    sight.see(N1, _seen(1030, revision=2, taken=True))
+    assert _verdict("suspect", sight, 1066)[0] is None
+    assert _verdict("suspect", sight, 1067)[0] is NodeLost
+
+
 def test_a_node_whose_lease_could_not_be_taken_is_not_lost() -> None:
     assert _verdict("suspect", Sight(leases={N1: _seen(100)}), 10_000) == (None, True)
 
