@@ -1,14 +1,14 @@
 """The node agent as a process: settings from the environment, one connection, one node.
 
-``EBB_AGENT_NODE`` and ``EBB_AGENT_STATE`` must be set; the token is its password on the bus, its
-user name the node's. The environment is read here and nowhere else, and never handed to a worker.
+``EBB_AGENT_NODE`` and ``EBB_AGENT_STATE`` must be set: a name that the machine happens to have may
+be another's as well. The token is its password on the bus, its user name the node's. The
+environment is read here and nowhere else, and never handed to a worker.
 """
 
 import asyncio
 import gc
 import os
 import signal
-import socket
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -34,8 +34,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     nats_url: str
     store: str
     agent_state: str
+    agent_node: str
     cell: str = "main"
-    agent_node: str = ""
     agent_pool: str = "default"
     agent_address: str = "127.0.0.1"
     agent_capacity: str = ""
@@ -51,10 +51,6 @@ def settings(environ: Mapping[str, str]) -> Settings:
         Malformed: names the variable.
     """
     given = load(Settings, environ)
-    if not given.agent_node:
-        given = msgspec.structs.replace(
-            given, agent_node=socket.gethostname().split(".")[0].lower()
-        )
     for field in ("agent_node", "agent_pool", "cell"):
         if not is_name(getattr(given, field)):
             detail = f"{getattr(given, field)!r} cannot name it: lower-case letters, digits, dashes"

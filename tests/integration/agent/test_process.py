@@ -134,6 +134,7 @@ async def test_a_second_agent_on_the_same_state_gives_up_with_its_own_status(
     ("variable", "text"),
     [
         ("EBB_AGENT_STATE", ""),
+        ("EBB_AGENT_NODE", ""),
         ("EBB_AGENT_NODE", "No Name"),
         ("EBB_AGENT_CAPACITY", "cpu=many"),
         ("EBB_AGENT_CAPACITY", "gpu=1000"),
