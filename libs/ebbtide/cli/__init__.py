@@ -13,7 +13,7 @@ VERBS: dict[str, str] = {
     "logs": "print or follow a worker's log",
     "stop": "ask for jobs to end",
     "events": "tell a job's story",
-    "node": "nodes: ls",
+    "node": "nodes: ls, show, cordon, uncordon, drain, fence",
     "token": "credentials: create, ls, revoke",
     "up": "start the platform on this machine",
     "down": "stop it",

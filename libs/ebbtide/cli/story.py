@@ -24,11 +24,14 @@ from ebbtide.contracts.events import (
     JobStopRequested,
     JobSubmitted,
     JobSucceeded,
+    NodeChangeRequested,
+    NodeCordoned,
     NodeFenced,
     NodeJoined,
     NodeLost,
     NodeReturned,
     NodeSuspected,
+    NodeUncordoned,
     QuotaChanged,
     TokenCreated,
     TokenRevoked,
@@ -65,7 +68,7 @@ def _sentence(body: Event) -> str:  # noqa: C901, PLR0912 - one arm for each eve
         case JobPlaced():
             return f"attempt {body.attempt} placed{_from(body.resume_step)}"
         case JobStopRequested():
-            return "stop requested" + (f": {body.reason}" if body.reason else "")
+            return "stop requested" + _because(body.reason)
         case AttemptRunning():
             return f"attempt {body.attempt} running: every worker has started"
         case AttemptStopRequested():
@@ -100,6 +103,12 @@ def _sentence(body: Event) -> str:  # noqa: C901, PLR0912 - one arm for each eve
             return f"node {body.node} {_NODE[type(body)]}: {body.why}"
         case NodeReturned():
             return f"node {body.node} is back"
+        case NodeChangeRequested():
+            return f"node {body.node}: {body.change} requested" + _because(body.reason)
+        case NodeCordoned():
+            return f"node {body.node} takes no new work ({body.mode})" + _because(body.why)
+        case NodeUncordoned():
+            return f"node {body.node} takes work again"
         case QuotaChanged():
             ceiling = show_vector(body.ceiling) if body.ceiling else "no limit"
             return f"quota {body.quota}: {ceiling}"
@@ -117,6 +126,10 @@ _NODE = {NodeSuspected: "is suspect", NodeLost: "is lost", NodeFenced: "is fence
 
 def _count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _because(reason: str) -> str:
+    return f": {reason}" if reason else ""
 
 
 def _from(step: int | None) -> str:

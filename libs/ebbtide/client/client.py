@@ -19,16 +19,19 @@ from ebbtide.client.errors import Refused
 from ebbtide.client.story import LogPiece, StoryEvent, server_sent
 from ebbtide.client.transport import ANSWER_TIMEOUT_S, PATIENCE_S, Answer, Transport
 from ebbtide.contracts.errors import NotFound, Unavailable
+from ebbtide.contracts.events.node import NodeChange
 from ebbtide.contracts.http import (
     FINAL_PHASES,
     LOG_ATTEMPT,
     LOG_ENDED,
     LOG_OFFSET,
     LOG_SIZE,
+    ChangeNode,
     CreateToken,
     Health,
     JobDetail,
     JobPage,
+    NodeDetail,
     NodeView,
     Status,
     StopAnswer,
@@ -329,6 +332,15 @@ class Client:
     def nodes(self) -> Nodes:
         """Give every node."""
         return self._get("/v1/nodes", Nodes)
+
+    def node(self, name: str) -> NodeDetail:
+        """Give a node, and the jobs on it that exist for the caller."""
+        return self._get(f"/v1/nodes/{quote(name, safe='')}", NodeDetail)
+
+    def change_node(self, name: str, change: NodeChange, reason: str = "") -> NodeDetail:
+        """Cordon, drain, move the work off, uncordon or fence a node (admins only)."""
+        asked = ChangeNode(change=change, reason=reason)
+        return self._post(f"/v1/nodes/{quote(name, safe='')}/change", asked, NodeDetail)
 
     def tokens(self) -> Tokens:
         """Give every credential, without secrets (admins only)."""

@@ -3,6 +3,7 @@
 AUTHORS = {
     "job.submitted": "api",
     "job.stop_requested": "api",
+    "node.change_requested": "api",
     "token.created": "api",
     "token.revoked": "api",
     "quota.changed": "quota",
@@ -20,6 +21,8 @@ AUTHORS = {
     "node.lost": "node_health",
     "node.returned": "node_health",
     "node.fenced": "node_health",
+    "node.cordoned": "node_health",
+    "node.uncordoned": "node_health",
     "attempt.stop_requested": "recovery",
     "job.restarting": "recovery",
     "job.succeeded": "recovery",

@@ -1,10 +1,11 @@
 """Requests and answers of the HTTP interface, shared by api, SDK and CLI."""
 
 import datetime as dt
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
+from ebbtide.contracts.events.node import Cordon, NodeChange
 from ebbtide.contracts.ids import (
     JobId,
     NodeName,
@@ -137,7 +138,11 @@ class JobPage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NodeView(msgspec.Struct, frozen=True, kw_only=True):
-    """A node as people see it."""
+    """A node as people see it.
+
+    ``cordon`` says that it takes no new work and what becomes of the old, ``asked`` what was asked
+    of it and is not answered yet, ``jobs`` how many jobs hold something on it.
+    """
 
     number: NodeNumber
     name: NodeName
@@ -145,6 +150,36 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
     reachability: Literal["ready", "suspect", "lost"]
     capacity: dict[str, int]
     free: dict[str, int]
+    cordon: Cordon | None = None
+    cordon_why: str = ""
+    asked: NodeChange | None = None
+    jobs: int = 0
+
+
+class NodeWork(msgspec.Struct, frozen=True, kw_only=True):
+    """A job that holds something on a node, with ``workers`` of its workers."""
+
+    id: JobId
+    name: str
+    workspace: Workspace
+    phase: Phase
+    attempt: int
+    workers: int
+
+
+class NodeDetail(NodeView, frozen=True, kw_only=True):
+    """A node with the jobs on it, as far as they exist for the caller."""
+
+    address: str
+    boot: str
+    work: tuple[NodeWork, ...]
+
+
+class ChangeNode(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Ask for a node to be used otherwise, or vouch that nothing runs there (``fence``)."""
+
+    change: NodeChange
+    reason: Annotated[str, msgspec.Meta(max_length=500)] = ""
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True):

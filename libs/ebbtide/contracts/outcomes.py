@@ -41,7 +41,9 @@ class EndCause(str, Enum):
     LEASE = "lease"
 
 
-StopReason = Literal["worker_failed", "stop_requested", "preempted", "time_limit", "hang"]
+StopReason = Literal[
+    "worker_failed", "stop_requested", "preempted", "drained", "time_limit", "hang"
+]
 Charge = Literal["in_quota", "idle"]
 
 

@@ -6,11 +6,23 @@ import msgspec
 
 from ebbtide.contracts.envelope import Recorded
 from ebbtide.contracts.errors import InvariantBroken
-from ebbtide.contracts.events import NodeFenced, NodeJoined, NodeLost, NodeReturned, NodeSuspected
+from ebbtide.contracts.events import (
+    Cordon,
+    NodeChange,
+    NodeChangeRequested,
+    NodeCordoned,
+    NodeFenced,
+    NodeJoined,
+    NodeLost,
+    NodeReturned,
+    NodeSuspected,
+    NodeUncordoned,
+)
 from ebbtide.contracts.events.node import NodeEvent
 from ebbtide.contracts.ids import NodeName, NodeNumber, PoolName
 
 Reachability = Literal["ready", "suspect", "lost"]
+_CHANGE = msgspec.structs.replace
 
 
 class Node(msgspec.Struct, frozen=True, kw_only=True):
@@ -18,6 +30,7 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
 
     ``lost_at`` and ``fenced_at`` are positions: what was placed before ``lost_at`` and has
     ``when_cut_off = "stop"``, and all that was placed before ``fenced_at``, runs there no more.
+    ``asked`` is a person's wish that node_health has not answered yet.
     """
 
     number: NodeNumber
@@ -30,6 +43,15 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     reachability: Reachability = "ready"
     lost_at: int = 0
     fenced_at: int = 0
+    cordon: Cordon | None = None
+    cordon_why: str = ""
+    asked: NodeChange | None = None
+    asked_why: str = ""
+
+    @property
+    def takes_work(self) -> bool:
+        """Say whether anything may be placed here."""
+        return self.reachability == "ready" and self.cordon is None
 
 
 def stream(number: NodeNumber) -> str:
@@ -44,33 +66,45 @@ def evolve(node: Node | None, recorded: Recorded, event: NodeEvent) -> Node:
     if node is None:
         raise InvariantBroken(f"node {event.node} is spoken of before it joined")
     at = recorded.position
+    node = _CHANGE(node, version=recorded.version)
     match event:
         case NodeSuspected():
-            return msgspec.structs.replace(node, version=recorded.version, reachability="suspect")
+            return _CHANGE(node, reachability="suspect")
         case NodeLost():
-            return msgspec.structs.replace(
-                node, version=recorded.version, reachability="lost", lost_at=at
-            )
+            return _CHANGE(node, reachability="lost", lost_at=at)
         case NodeReturned():
-            return msgspec.structs.replace(node, version=recorded.version, reachability="ready")
+            # A node that answers can say itself what runs there: a fence asked for is void.
+            asked = None if node.asked == "fence" else node.asked
+            return _CHANGE(node, reachability="ready", asked=asked)
         case NodeFenced():
-            return msgspec.structs.replace(node, version=recorded.version, fenced_at=at)
+            return _CHANGE(node, fenced_at=at, asked=None)
+        case NodeChangeRequested():
+            return _CHANGE(node, asked=event.change, asked_why=event.reason)
+        case NodeCordoned():
+            return _CHANGE(node, cordon=event.mode, cordon_why=event.why, asked=None)
+        case NodeUncordoned():
+            return _CHANGE(node, cordon=None, cordon_why="", asked=None)
         case _:
             assert_never(event)
 
 
 def _joined(node: Node | None, recorded: Recorded, event: NodeJoined) -> Node:
     """Take the agent's facts; a new boot id of a known node fences all that ran before."""
-    rebooted = node is not None and node.boot != event.boot
-    return Node(
-        number=event.node,
-        name=event.name,
-        pool=event.pool,
+    if node is None:
+        return Node(
+            number=event.node,
+            name=event.name,
+            pool=event.pool,
+            address=event.address,
+            boot=event.boot,
+            capacity=event.capacity,
+            version=recorded.version,
+        )
+    return _CHANGE(
+        node,
         address=event.address,
         boot=event.boot,
         capacity=event.capacity,
         version=recorded.version,
-        reachability=node.reachability if node is not None else "ready",
-        lost_at=node.lost_at if node is not None else 0,
-        fenced_at=recorded.position if rebooted else (node.fenced_at if node is not None else 0),
+        fenced_at=node.fenced_at if node.boot == event.boot else recorded.position,
     )

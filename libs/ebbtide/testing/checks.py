@@ -205,8 +205,8 @@ class Checks:
             held = place.devices.bit_count() * (place.share_milli or MILLI)
             if held != whole:
                 raise self._break(recorded, "devices held differ from devices asked for")
-            if self._world.nodes[place.node].reachability != "ready":
-                raise self._break(recorded, f"placed on node {place.node}, which is not ready")
+            if not self._world.nodes[place.node].takes_work:
+                raise self._break(recorded, f"placed on node {place.node}, which takes no work")
         used = self._used.setdefault(event.quota, {})
         ceiling = self._world.quotas.get(event.quota, {})
         if resources.within(used, event.total, ceiling):

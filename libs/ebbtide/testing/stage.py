@@ -11,15 +11,17 @@ from typing import Any
 
 import msgspec
 
+from ebbtide.api import policy as api_policy
 from ebbtide.chassis.cycle import Picture
 from ebbtide.chassis.service import Decision
 from ebbtide.checkpoint import model as checkpoint_model
 from ebbtide.checkpoint import policy as checkpoint_policy
 from ebbtide.contracts.agents import CheckpointReport, Registration, Report
 from ebbtide.contracts.envelope import Append, Appended, Position, Recorded, Unit
-from ebbtide.contracts.errors import Conflict
-from ebbtide.contracts.events import JobStopRequested, JobSubmitted, job_of, tag_of
-from ebbtide.contracts.ids import JobId
+from ebbtide.contracts.errors import Conflict, Malformed, Rejected
+from ebbtide.contracts.events import JobStopRequested, JobSubmitted, NodeChange, job_of, tag_of
+from ebbtide.contracts.http import ChangeNode
+from ebbtide.contracts.ids import JobId, NodeName
 from ebbtide.contracts.job_spec import JobSpec
 from ebbtide.eventlog.log import Decided
 from ebbtide.eventlog.memory import MemoryLog
@@ -149,6 +151,20 @@ class Stage:
         one = self.world.jobs.get(name)
         if one is not None and one.stage != "final" and not one.stop_requested:
             await self._say(JobStopRequested(job=name), job.stream(name), one.version)
+
+    async def change(self, name: str, change: NodeChange) -> None:
+        """Ask for a node to be used otherwise, as api does.
+
+        Raises:
+            Malformed: api would refuse it.
+        """
+        known = self.world.node_named(NodeName(name))
+        assert known is not None, f"{name} has not joined"  # noqa: S101  # a mistake in the test
+        unit = api_policy.change_node(known, ChangeNode(change=change), "token:t")
+        if isinstance(unit, Rejected):
+            raise Malformed(unit)
+        if unit is not None:
+            await self._append("api", None, (unit,))
 
     async def _say(self, body: JobSubmitted | JobStopRequested, stream: str, expected: int) -> None:
         unit = Unit(appends=(Append(stream=stream, body=body, expected=expected, workspace=TEAM),))

@@ -21,11 +21,19 @@ from ebbtide.chassis.clock import Clock, random_bytes
 from ebbtide.contracts.envelope import Position, Recorded, Unit
 from ebbtide.contracts.errors import Malformed, NotFound, Rejected, StaleEpoch, Unavailable
 from ebbtide.contracts.events import TokenKind
-from ebbtide.contracts.http import FINAL_PHASES, CreateToken, StopAnswer, Submit, Submitted
+from ebbtide.contracts.http import (
+    FINAL_PHASES,
+    ChangeNode,
+    CreateToken,
+    StopAnswer,
+    Submit,
+    Submitted,
+)
 from ebbtide.contracts.ids import JobId, TokenId, Workspace, is_job_id, is_name
 from ebbtide.contracts.job_spec import JobSpec, parse_job_spec
 from ebbtide.eventlog.log import Decided, Log, Source
 from ebbtide.model import job as jobs
+from ebbtide.model.node import Node
 
 APPEND_TIMEOUT_S = 10.0
 READ_TIMEOUT_S = 5.0
@@ -201,6 +209,32 @@ class Door(NamedTuple):
             if stood is not None:
                 return StopAnswer(id=job, phase=stop.phase, verdict=stop.verdict, position=stood[0])
         raise Unavailable("the job moves too fast to be stopped just now")
+
+    def node(self, name: str) -> Node:
+        """Give a node by its name.
+
+        Raises:
+            NotFound: none of that name ever joined.
+        """
+        for node in self.picture.nodes.values():
+            if node.name == name:
+                return node
+        raise NotFound(f"there is no node {name[:80]!r}")
+
+    async def change_node(self, name: str, asked: ChangeNode, principal: Principal) -> Node:
+        """Ask for a node to be used otherwise; asking twice is asking once."""
+        for _ in range(STOP_TRIES):
+            unit = policy.change_node(self.node(name), asked, principal.actor)
+            if isinstance(unit, Rejected):
+                raise refuse(409, unit.code, unit.detail, unit.hint, "change")
+            if unit is None:
+                return self.node(name)
+            stood = await self.append(unit)
+            reached = stood[1] if stood is not None else (await self.log.head()).number
+            await self.source.reached(reached, READ_TIMEOUT_S)
+            if stood is not None:
+                return self.node(name)
+        raise Unavailable("the node changes too fast to be changed just now")
 
     async def create_token(self, asked: CreateToken, principal: Principal) -> tuple[Token, str]:
         """Make a credential; its secret is in the answer and nowhere else."""

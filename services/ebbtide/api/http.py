@@ -6,7 +6,7 @@ from litestar.openapi import OpenAPIConfig
 from litestar.openapi.plugins import JsonRenderPlugin
 from litestar.openapi.spec import Components, SecurityScheme
 
-from ebbtide.api import http_jobs, http_logs, http_platform, http_story
+from ebbtide.api import http_jobs, http_logs, http_nodes, http_platform, http_story
 from ebbtide.api.door import Door
 from ebbtide.api.http_common import authenticate
 from ebbtide.api.problems import on_error
@@ -33,6 +33,7 @@ def application(door: Door | None) -> Litestar:
         *http_jobs.HANDLERS,
         *http_story.HANDLERS,
         *http_logs.HANDLERS,
+        *http_nodes.HANDLERS,
         *http_platform.HANDLERS,
     ]
     closed = Router("/", route_handlers=handlers, before_request=authenticate)

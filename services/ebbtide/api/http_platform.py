@@ -1,4 +1,4 @@
-"""``/v1``: code, status, nodes, tokens, health."""
+"""``/v1``: code, status, tokens, health."""
 
 import asyncio
 from importlib.metadata import version
@@ -8,19 +8,13 @@ from litestar import Response, delete, get, head, post, put
 from litestar.params import FromPath, JSONBody, PathParameter
 
 from ebbtide.api.codes import CODE_BYTES_MAX
-from ebbtide.api.door import READ_TIMEOUT_S, Door
-from ebbtide.api.http_common import (
-    PROBLEMS,
-    Asking,
-    PositionQuery,
-    door_of,
-    only_admin,
-    reached,
-)
+from ebbtide.api.door import READ_TIMEOUT_S
+from ebbtide.api.http_common import PROBLEMS, Asking, PositionQuery, door_of, only_admin, reached
+from ebbtide.api.http_nodes import views
 from ebbtide.api.problems import refuse
-from ebbtide.api.render import node_view, token_view
+from ebbtide.api.render import token_view
 from ebbtide.contracts.errors import NotFound, Unavailable
-from ebbtide.contracts.http import CreateToken, Health, NodeView, Status, TokenView, Uploaded
+from ebbtide.contracts.http import CreateToken, Health, Status, TokenView, Uploaded
 from ebbtide.contracts.ids import TokenId
 
 _VERSION = version("ebbtide")
@@ -48,20 +42,6 @@ async def head_code(request: Asking, digest: Digest) -> None:
         raise NotFound(f"there is no code {digest[:80]!r}")
 
 
-def _nodes(door: Door) -> list[NodeView]:
-    return [
-        node_view(door.picture.nodes[number], door.picture) for number in sorted(door.picture.nodes)
-    ]
-
-
-@get("/nodes", summary="List nodes", responses=PROBLEMS)
-async def list_nodes(request: Asking, min_position: PositionQuery = 0) -> list[NodeView]:
-    """Give every node that ever joined, with what is free on it."""
-    door = door_of(request)
-    await reached(door, min_position)
-    return _nodes(door)
-
-
 @get("/status", summary="The platform at a glance", responses=PROBLEMS)
 async def status(request: Asking, min_position: PositionQuery = 0) -> Status:
     """Give how far log and door are, the nodes, and the caller's jobs by phase."""
@@ -83,7 +63,7 @@ async def status(request: Asking, min_position: PositionQuery = 0) -> Status:
         epoch=newest.epoch,
         head=newest.number,
         position=door.projector.position,
-        nodes=tuple(_nodes(door)),
+        nodes=tuple(views(door)),
         jobs=jobs,
     )
 
@@ -120,5 +100,5 @@ async def health(request: Asking) -> Health:
     return Health(status="ok", cell=door.cell, bus=door.bus.connected, position=position)
 
 
-HANDLERS = [put_code, head_code, list_nodes, status, list_tokens, create_token, revoke_token]
+HANDLERS = [put_code, head_code, status, list_tokens, create_token, revoke_token]
 OPEN_HANDLERS = [health]

@@ -8,11 +8,19 @@ import msgspec
 from ebbtide.api.model import Row, begin, evolve
 from ebbtide.contracts.envelope import PLATFORM, Append, Recorded, Unit
 from ebbtide.contracts.errors import InvariantBroken, Rejected
-from ebbtide.contracts.events import JobStopRequested, JobSubmitted, TokenCreated, TokenRevoked
-from ebbtide.contracts.http import FINAL_PHASES, Phase
+from ebbtide.contracts.events import (
+    JobStopRequested,
+    JobSubmitted,
+    NodeChangeRequested,
+    TokenCreated,
+    TokenRevoked,
+)
+from ebbtide.contracts.http import FINAL_PHASES, ChangeNode, Phase
 from ebbtide.contracts.ids import JobId, TokenId, Workspace
 from ebbtide.contracts.job_spec import JobSpec
 from ebbtide.model import job as jobs
+from ebbtide.model import node as nodes
+from ebbtide.model.node import Node
 
 DEFAULT_WORKSPACE = Workspace("default")
 REASON_MAX = 500
@@ -87,6 +95,32 @@ def stop(story: Sequence[Recorded], actor: str, reason: str) -> Stop:
     )
     unit = Unit(appends=(append,))
     return Stop(verdict="asked", phase="stopping", position=0, unit=unit)
+
+
+def change_node(known: Node, asked: ChangeNode, actor: str) -> Unit | Rejected | None:
+    """Ask for a node to be used otherwise; nothing is said where it is so already.
+
+    A node that answers says itself what runs there, so nobody can vouch that nothing does.
+    """
+    if asked.change == "fence" and known.reachability == "ready":
+        return Rejected(
+            code="node.answers",
+            detail=f"node {known.name} answers: what runs there is known from its agent",
+            hint="drain it, or fence it when it is suspect or lost",
+        )
+    if asked.change == known.asked or (asked.change == known.cordon and known.asked is None):
+        return None
+    if asked.change == "uncordon" and known.cordon is None and known.asked is None:
+        return None
+    body = NodeChangeRequested(node=known.number, change=asked.change, reason=asked.reason)
+    append = Append(
+        stream=nodes.stream(known.number),
+        body=body,
+        expected=known.version,
+        workspace=PLATFORM,
+        actor=actor,
+    )
+    return Unit(appends=(append,))
 
 
 def create_token(created: TokenCreated, actor: str) -> Unit:

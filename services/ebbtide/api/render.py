@@ -1,12 +1,15 @@
 """The picture as people see it: rows become the answers of the HTTP interface. Pure."""
 
+from collections.abc import Callable
+
 from ebbtide.api.model import Alive, Picture, Row, Token
-from ebbtide.contracts.http import JobDetail, JobView, NodeView, TokenView
+from ebbtide.contracts.http import JobDetail, JobView, NodeDetail, NodeView, NodeWork, TokenView
+from ebbtide.contracts.ids import Workspace
 from ebbtide.contracts.job_spec import write_job_spec
 from ebbtide.model.node import Node
 
 NO_NODES = "nodes.none: no node is registered; it starts as soon as one with room joins"
-NOT_READY = "nodes.none: no registered node is ready; it starts as soon as one with room returns"
+NOT_READY = "nodes.none: no node takes work; it starts as soon as one with room does again"
 FOR_ITS_TURN = "waits for its turn"
 FOR_ADMISSION = "waits to be admitted"
 
@@ -20,7 +23,7 @@ def why(row: Row, picture: Picture) -> str:
     waits = FOR_ITS_TURN
     if not picture.nodes:
         waits = NO_NODES
-    elif all(node.reachability != "ready" for node in picture.nodes.values()):
+    elif not any(node.takes_work for node in picture.nodes.values()):
         waits = NOT_READY
     return f"{row.why}; {waits}" if row.why else waits
 
@@ -45,15 +48,44 @@ def job_detail(alive: Alive, picture: Picture) -> JobDetail:
 
 
 def node_view(node: Node, picture: Picture) -> NodeView:
-    """Show a node."""
-    return NodeView(
-        number=node.number,
-        name=node.name,
-        pool=node.pool,
-        reachability=node.reachability,
-        capacity=node.capacity,
-        free=picture.free(node),
+    """Show a node in a list."""
+    jobs = sum(1 for one in picture.jobs.values() if _workers_on(one.row, node))
+    return NodeView(**_node_fields(node, picture), jobs=jobs)  # type: ignore[arg-type]  # by name
+
+
+def node_detail(node: Node, picture: Picture, sees: Callable[[Workspace], bool]) -> NodeDetail:
+    """Show a node with its work; of jobs that do not exist for the caller only their number."""
+    there = [
+        NodeWork(
+            id=one.row.id,
+            name=one.row.name,
+            workspace=one.row.workspace,
+            phase=one.row.phase,
+            attempt=one.row.attempt,
+            workers=workers,
+        )
+        for one in picture.jobs.values()
+        if (workers := _workers_on(one.row, node))
+    ]
+    return NodeDetail(
+        **_node_fields(node, picture),  # type: ignore[arg-type]  # by name
+        address=node.address,
+        boot=node.boot,
+        jobs=len(there),
+        work=tuple(one for one in there if sees(one.workspace)),
     )
+
+
+def _node_fields(node: Node, picture: Picture) -> dict[str, object]:
+    fields = {name: getattr(node, name) for name in _SAME_OF_NODES}
+    return {**fields, "free": picture.free(node)}
+
+
+_SAME_OF_NODES = frozenset(NodeView.__struct_fields__) & frozenset(Node.__struct_fields__)
+
+
+def _workers_on(row: Row, node: Node) -> int:
+    return sum(held.nodes.count(node.number) for held in row.held)
 
 
 def token_view(token: Token, secret: str = "") -> TokenView:

@@ -6,7 +6,7 @@ called lost (for ``when_cut_off = "run"``: fenced).
 """
 
 import datetime as dt
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from ebbtide.chassis.service import Decision
 from ebbtide.contracts.agents import Registration, WorkerReport, WorkerState
@@ -30,9 +30,11 @@ from ebbtide.model.job import Job
 EVENTS = 2_000
 """Events after which a cycle says no more: many large gangs may end while the log is away, and one
 append has 5 s. The next cycle goes on."""
+_MAKE_WAY = frozenset[StopReason | None](("preempted", "drained"))
 _BY_ORDER: dict[StopReason, Outcome] = {
     "stop_requested": Outcome.STOPPED,
     "preempted": Outcome.PREEMPTED,
+    "drained": Outcome.PREEMPTED,
     "time_limit": Outcome.TIME_LIMIT,
 }
 
@@ -203,7 +205,7 @@ def _ended(one: Job, ended: dict[int, WorkerEnded]) -> AttemptEnded:
     return AttemptEnded(
         job=one.id,
         attempt=one.attempt,
-        outcome=outcome(one, bad, unordered),
+        outcome=outcome(one, tuple(ended.values())),
         first=_first(first),
         following=tuple(end.worker for end in bad if end is not first),
         log_bytes=tuple(ended[worker].log_bytes for worker in sorted(ended)),
@@ -218,12 +220,20 @@ def _first(end: WorkerEnded | None) -> FirstFailure | None:
     )
 
 
-def outcome(one: Job, bad: list[WorkerEnded], unordered: list[WorkerEnded]) -> Outcome:
-    """Name how an attempt ended: well if every worker did, even where a stop was on its way."""
+def outcome(one: Job, ends: Sequence[WorkerEnded]) -> Outcome:
+    """Name how an attempt ended: well if every worker did, even where a stop was on its way.
+
+    But a worker that makes way, as a good one does by saving and leaving with 0, has not done its
+    work.
+    """
+    bad = [end for end in ends if not is_well(end.cause, end.status)]
+    if one.attempt_stop in _MAKE_WAY and any(end.ordered for end in ends):
+        return Outcome.PREEMPTED
     if not bad:
         return Outcome.SUCCEEDED
     if one.attempt_stop in _BY_ORDER:
         return _BY_ORDER[one.attempt_stop]
+    unordered = [end for end in bad if not end.ordered]
     if all(end.cause is EndCause.LEASE for end in unordered):
         return Outcome.CUT_OFF  # also where the node was shut down, which orders ends by itself
     if unordered and unordered[0].cause is EndCause.LOST:

@@ -10,5 +10,12 @@ CARD = Card(
     duty="signals to verdicts: ready, suspect, lost",
     owns=("node-",),
     reads=("node-",),
-    emits=("node.suspected", "node.lost", "node.returned", "node.fenced"),
+    emits=(
+        "node.suspected",
+        "node.lost",
+        "node.returned",
+        "node.fenced",
+        "node.cordoned",
+        "node.uncordoned",
+    ),
 )

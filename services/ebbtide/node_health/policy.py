@@ -6,13 +6,22 @@ as well, nothing that must stop with the lease still runs there, and the node is
 """
 
 import datetime as dt
+from typing import assert_never
 
 import msgspec
 
 from ebbtide.chassis.service import Decision
 from ebbtide.contracts.envelope import Append, Unit
-from ebbtide.contracts.events import NodeLost, NodeReturned, NodeSuspected
-from ebbtide.contracts.events.node import NodeEvent
+from ebbtide.contracts.events import (
+    NodeChange,
+    NodeCordoned,
+    NodeEvent,
+    NodeFenced,
+    NodeLost,
+    NodeReturned,
+    NodeSuspected,
+    NodeUncordoned,
+)
 from ebbtide.contracts.ids import NodeName
 from ebbtide.model import node
 from ebbtide.model.node import Node
@@ -70,6 +79,8 @@ def decide(
 
 
 def _verdict(one: Node, sight: Sight, limits: Limits, silent_s: float) -> NodeEvent | None:
+    if one.asked is not None:
+        return _answer(one, one.asked)
     why = f"its lease was not renewed for {silent_s:.1f} s"
     if silent_s <= limits.suspect_s:
         renewed = one.name in sight.leases and not sight.leases[one.name].lease.taken
@@ -85,6 +96,19 @@ def _verdict(one: Node, sight: Sight, limits: Limits, silent_s: float) -> NodeEv
     ):
         return NodeLost(node=one.number, why=f"{why} and was taken away")
     return None
+
+
+def _answer(one: Node, asked: NodeChange) -> NodeEvent:
+    """Do what a person asked; api refused what cannot be."""
+    match asked:
+        case "fence":
+            return NodeFenced(node=one.number, why=one.asked_why)
+        case "uncordon":
+            return NodeUncordoned(node=one.number)
+        case "cordon" | "drain" | "move":
+            return NodeCordoned(node=one.number, mode=asked, why=one.asked_why)
+        case _:
+            assert_never(asked)
 
 
 def _is_fresh(one: Node, sight: Sight) -> bool:

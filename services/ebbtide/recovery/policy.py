@@ -73,14 +73,20 @@ def _about(picture: Picture, one: Job) -> Unit | None:
 
 
 def _end_rest(picture: Picture, one: Job) -> Unit | None:
-    """End what is left of an attempt that was asked to stop, or one of whose workers has failed."""
+    """End what is left of an attempt: somebody asked, a worker failed, or its node is drained."""
     if one.attempt_stop is not None:
         return None
     failed = picture.failed.get(one.id)
-    reason: StopReason = "stop_requested" if one.stop_requested else "worker_failed"
-    if not one.stop_requested and failed is None:
+    reason: StopReason
+    if one.stop_requested:
+        reason = "stop_requested"
+    elif failed is not None:
+        reason = "worker_failed"
+    elif picture.is_moving(one):
+        reason = "drained"
+    else:
         return None
-    worker = failed.worker if failed is not None and not one.stop_requested else None
+    worker = failed.worker if failed is not None and reason == "worker_failed" else None
     body = AttemptStopRequested(job=one.id, attempt=one.attempt, reason=reason, worker=worker)
     return _say(one, body)
 
@@ -97,7 +103,8 @@ def _verdict(picture: Picture, one: Job) -> Unit:
         case Outcome.LOST if _is_of_its_own_doing(picture, one):
             return _failed(picture, one, ended.first)
         case Outcome.PREEMPTED | Outcome.CUT_OFF | Outcome.LOST:
-            return _again(picture, one, counted=False, why=ended.outcome.value)
+            why = "its node is drained" if one.attempt_stop == "drained" else ended.outcome.value
+            return _again(picture, one, counted=False, why=why)
         case Outcome.TIME_LIMIT:
             return _say(
                 one, JobFailed(job=one.id, code="job.time_limit", detail="time limit reached")
@@ -181,7 +188,7 @@ def _again(picture: Picture, one: Job, *, counted: bool, why: str) -> Unit:
 def _all_ready(picture: Picture, one: Job) -> bool:
     nodes = picture.world.nodes
     return one.placement is not None and all(
-        nodes[number].reachability == "ready" for number in nodes_of(one.placement)
+        nodes[number].takes_work for number in nodes_of(one.placement)
     )
 
 

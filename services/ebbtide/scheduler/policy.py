@@ -110,7 +110,7 @@ class _Room:
         self._used = {quota: dict(used) for quota, used in picture.used.items()}
         self._pools: dict[PoolName, dict[NodeNumber, Free]] = {}
         for one in picture.world.nodes.values():
-            if one.reachability == "ready":
+            if one.takes_work:
                 self._pools.setdefault(one.pool, {})[one.number] = picture.free[one.number]
 
     def place(self, one: Job) -> Unit | None:

@@ -129,6 +129,8 @@ def _example(kind: type[msgspec.Struct]) -> msgspec.Struct:
         "placement": "p",
         "charge": "in_quota",
         "reason": "hang",
+        "change": "drain",
+        "mode": "drain",
         "outcome": "lost",
         "keep": {"type": "none"},
         "counted": True,

@@ -36,8 +36,7 @@ def _outcome(*ends: WorkerEnded, **fields: object) -> Outcome:
     job = Job(
         id=JOB, workspace=TEAM, spec=spec(), version=1, submitted=1, submitted_at=START, **fields
     )
-    bad = [end for end in ends if not (end.cause is EndCause.EXITED and end.status == 0)]
-    return outcome(job, bad, [end for end in bad if not end.ordered])
+    return outcome(job, ends)
 
 
 @pytest.mark.parametrize(
@@ -68,6 +67,12 @@ def test_an_end_ordered_by_nobody_but_the_node_is_a_cut_off() -> None:
 
 def test_success_counts_even_where_a_stop_was_on_its_way() -> None:
     assert _outcome(_end(EndCause.EXITED, 0), attempt_stop="preempted") is Outcome.SUCCEEDED
+
+
+@pytest.mark.parametrize("reason", ["preempted", "drained"])
+def test_who_makes_way_by_leaving_with_0_has_not_done_its_work(reason: str) -> None:
+    ends = (_end(EndCause.EXITED, 0, ordered=True), _end(EndCause.EXITED, 0))
+    assert _outcome(*ends, attempt_stop=reason) is Outcome.PREEMPTED
 
 
 async def _running() -> tuple[Stage, WorkerReport]:

@@ -22,12 +22,17 @@ from ebbtide.contracts.events.job import (
     JobSucceeded,
 )
 from ebbtide.contracts.events.node import (
+    Cordon,
+    NodeChange,
+    NodeChangeRequested,
+    NodeCordoned,
     NodeEvent,
     NodeFenced,
     NodeJoined,
     NodeLost,
     NodeReturned,
     NodeSuspected,
+    NodeUncordoned,
 )
 from ebbtide.contracts.events.pool import GangPlaced, GangReleased, Place, PoolEvent
 from ebbtide.contracts.events.quota import QuotaChanged, QuotaEvent
@@ -58,6 +63,7 @@ __all__ = [
     "AttemptStopRequested",
     "CheckpointCommitted",
     "CheckpointEvent",
+    "Cordon",
     "Event",
     "FirstFailure",
     "GangPlaced",
@@ -72,12 +78,16 @@ __all__ = [
     "JobStopped",
     "JobSubmitted",
     "JobSucceeded",
+    "NodeChange",
+    "NodeChangeRequested",
+    "NodeCordoned",
     "NodeEvent",
     "NodeFenced",
     "NodeJoined",
     "NodeLost",
     "NodeReturned",
     "NodeSuspected",
+    "NodeUncordoned",
     "Place",
     "PoolEvent",
     "QuotaChanged",

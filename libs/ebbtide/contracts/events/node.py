@@ -1,8 +1,14 @@
 """What is known of a node, on ``node-<number>``. Numbers are given once and never reused."""
 
+from typing import Literal
+
 import msgspec
 
 from ebbtide.contracts.ids import NodeName, NodeNumber, PoolName
+
+Cordon = Literal["cordon", "drain", "move"]
+"""No new work; no new work until what runs there has ended; what runs there goes on elsewhere."""
+NodeChange = Literal["cordon", "drain", "move", "uncordon", "fence"]
 
 
 class NodeJoined(msgspec.Struct, frozen=True, kw_only=True, tag="node.joined"):
@@ -49,4 +55,35 @@ class NodeFenced(msgspec.Struct, frozen=True, kw_only=True, tag="node.fenced"):
     why: str
 
 
-NodeEvent = NodeJoined | NodeSuspected | NodeLost | NodeReturned | NodeFenced
+class NodeChangeRequested(msgspec.Struct, frozen=True, kw_only=True, tag="node.change_requested"):
+    """A person wants the node used otherwise, or vouches that nothing runs there (api)."""
+
+    node: NodeNumber
+    change: NodeChange
+    reason: str = ""
+
+
+class NodeCordoned(msgspec.Struct, frozen=True, kw_only=True, tag="node.cordoned"):
+    """No new work goes to the node, in the way of ``mode`` (node_health)."""
+
+    node: NodeNumber
+    mode: Cordon
+    why: str
+
+
+class NodeUncordoned(msgspec.Struct, frozen=True, kw_only=True, tag="node.uncordoned"):
+    """New work may go to the node again (node_health)."""
+
+    node: NodeNumber
+
+
+NodeEvent = (
+    NodeJoined
+    | NodeSuspected
+    | NodeLost
+    | NodeReturned
+    | NodeFenced
+    | NodeChangeRequested
+    | NodeCordoned
+    | NodeUncordoned
+)
