@@ -328,10 +328,11 @@ async def test_nodes_are_listed_with_what_is_free(api: RunningDoor) -> None:
     await api.say(said.joined())
     await api.say(said.held(job), said.placed(job))
     lines = (await _ebb(api, "node", "ls")).out.splitlines()
-    assert lines[1].split(maxsplit=3) == [
+    assert lines[1].split(maxsplit=4) == [
         "n1",
         "default",
         "ready",
+        "1",
         "cpu 3 / 4, memory 15Gi / 16Gi",
     ]
 
