@@ -89,11 +89,16 @@ async def test_a_fence_frees_a_job_that_runs_on_when_cut_off(seed: int) -> None:
     await stage.change(here, "fence")
     await stage.pass_time(2)
     assert (_node_of(stage, job), stage.job(job).running) == (other, True)
+    assert stage.agents[here].running(), "nobody has told it yet"
+    stage.agents[here].connected = True
+    await stage.pass_time(2)
+    assert not stage.agents[here].running()
+    assert (_node_of(stage, job), stage.job(job).attempt) == (other, 2)
 
 
 async def test_nobody_can_vouch_for_a_node_that_answers() -> None:
     stage, _, here, _ = await _two_nodes(0)
-    with pytest.raises(Malformed, match="answers"):
+    with pytest.raises(Malformed, match="is ready"):
         await stage.change(here, "fence")
 
 

@@ -109,7 +109,7 @@ def drain(name: str, reason: str, move: bool, wait: bool, as_json: bool) -> None
 @click.option("--yes", is_flag=True, help="Do not ask whether you are sure.")
 @json_option
 def fence(name: str, reason: str, yes: bool, as_json: bool) -> int | None:
-    """Vouch that nothing runs on a node that is gone, so that its jobs go on elsewhere.
+    """Vouch that nothing runs on a node that is lost, so that its jobs go on elsewhere.
 
     Make sure first: switch it off. If it only lost the network, its workers still run, and two
     attempts of one job would write to the same places.

@@ -80,6 +80,8 @@ class SimulatedAgent:
         if not self.connected:
             self._let_time_do()
             return False
+        if self.lease.taken:
+            self.tell_again()
         if now_s - (self.lease.until_s - LEASE_S) >= LEASE_S / 3 or self.lease.taken:
             self.lease = SimulatedLease(revision=self.lease.revision + 2, until_s=now_s + LEASE_S)
         elif self.lease.revision == 0:

@@ -186,6 +186,9 @@ class Node:
             _log.info("lease.stands" if stands else "lease.ran_out", node=self._facts.node)
             self.supervisor.lease_stands = stands
             self.supervisor.reconcile_soon()
+            if stands:
+                # Meanwhile the node may have been fenced, and what still runs here given up.
+                self.supervisor.say_whole()
 
     async def _register(self) -> None:
         """Say what this machine is, until it is answered and each minute again."""

@@ -100,13 +100,14 @@ def stop(story: Sequence[Recorded], actor: str, reason: str) -> Stop:
 def change_node(known: Node, asked: ChangeNode, actor: str) -> Unit | Rejected | None:
     """Ask for a node to be used otherwise; nothing is said where it is so already.
 
-    A node that answers says itself what runs there, so nobody can vouch that nothing does.
+    Nobody can vouch for a node that may answer at any moment: only one that is lost, and so has
+    to take its lease anew and to say all that it runs, can be fenced.
     """
-    if asked.change == "fence" and known.reachability == "ready":
+    if asked.change == "fence" and known.reachability != "lost":
         return Rejected(
-            code="node.answers",
-            detail=f"node {known.name} answers: what runs there is known from its agent",
-            hint="drain it, or fence it when it is suspect or lost",
+            code="node.not_lost",
+            detail=f"node {known.name} is {known.reachability}: its agent says what runs there",
+            hint="drain it; or switch it off, and fence it once it is lost",
         )
     if asked.change == known.asked or (asked.change == known.cordon and known.asked is None):
         return None

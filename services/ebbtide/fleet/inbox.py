@@ -109,10 +109,13 @@ def is_placed(job: Job, worker: int, node: NodeNumber) -> bool:
 
 
 def is_settled(picture: Picture, one: WorkerReport) -> bool:
-    """Say whether the log holds what a report says, or can never hold it."""
+    """Say whether the log holds what a report says, or can never hold it.
+
+    What the log is past but runs on is not settled: it is said again until it was ended.
+    """
     job = picture.world.jobs.get(one.job)
     if job is None or not is_present(job, one):
-        return is_past(picture, job, one)
+        return one.state is WorkerState.ENDED and is_past(picture, job, one)
     workers = picture.workers[one.job]
     match one.state:
         case WorkerState.PREPARED:

@@ -52,11 +52,13 @@ async def test_a_change_that_is_made_is_not_asked_again(node: RunningDoor) -> No
     assert (await node.log.head()).number == before
 
 
-async def test_a_node_that_answers_is_not_fenced(node: RunningDoor) -> None:
+async def test_a_node_is_fenced_only_when_it_is_lost(node: RunningDoor) -> None:
     refused = await node.ask("POST", PATH, {"change": "fence"})
-    assert (refused.status, refused.json["code"]) == (409, "node.answers")
+    assert (refused.status, refused.json["code"]) == (409, "node.not_lost")
     suspected = NodeSuspected(node=said.NODE, why="silent")
     await node.say(Append(stream=f"node-{said.NODE}", body=suspected))
+    assert (await node.ask("POST", PATH, {"change": "fence"})).status == 409
+    await node.say(said.lost())
     assert (await node.ask("POST", PATH, {"change": "fence"})).json["asked"] == "fence"
 
 
