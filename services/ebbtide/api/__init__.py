@@ -7,6 +7,12 @@ CARD = Card(
     duty="the door for jobs: checks, records what is asked, shows what is so",
     owns=("token-",),
     reads=("job-", "workers-", "checkpoint-", "pool-", "node-", "token-"),
-    emits=("job.submitted", "job.stop_requested", "token.created", "token.revoked"),
+    emits=(
+        "job.submitted",
+        "job.stop_requested",
+        "node.change_requested",
+        "token.created",
+        "token.revoked",
+    ),
     serves=("/v1", "$SYS.REQ.USER.AUTH"),
 )
