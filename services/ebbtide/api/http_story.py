@@ -1,11 +1,12 @@
 """``/v1/jobs/{id}/events`` and ``/v1/events``: what was said, as JSON or SSE."""
 
 from collections.abc import AsyncIterator
-from typing import Annotated
+from typing import Annotated, TypeAlias
 
 import msgspec
 from litestar import Response, get
 from litestar.params import FromPath, QueryParameter
+from litestar.response import Stream
 
 from ebbtide.api import story
 from ebbtide.api.door import Door
@@ -35,6 +36,7 @@ After = Annotated[
     QueryParameter(ge=0, le=POSITION_MAX, description="leave out what is up to this position"),
 ]
 Limit = Annotated[int, QueryParameter(ge=1, le=LIMIT_MAX, description="events on a page")]
+_Batches: TypeAlias = AsyncIterator[list[Recorded]]
 _encode = msgspec.json.Encoder().encode
 
 
@@ -53,14 +55,26 @@ def _line(door: Door, recorded: Recorded) -> bytes:
     return head + _encode(recorded) + b"\n\n"
 
 
+async def _streamed(request: Asking, batches: _Batches) -> Stream:
+    """Answer with a stream once its first batch is there.
+
+    Raises:
+        Unavailable: there are too many streams, or the log does not answer; nothing was sent yet.
+    """
+    first = await anext(batches)
+    return stream(_lines(door_of(request), request.auth, first, batches))
+
+
 async def _lines(
-    door: Door, principal: Principal, batches: AsyncIterator[list[Recorded]]
+    door: Door, principal: Principal, first: list[Recorded], batches: _Batches
 ) -> AsyncIterator[bytes]:
+    batch: list[Recorded] | None = first
     try:
-        async for batch in batches:
+        while batch is not None:
             if door.picture.tokens[principal.token].revoked_at is not None:
                 return  # whoever listens comes back, and is refused at the door
             yield b"".join(_line(door, recorded) for recorded in batch) or ALIVE
+            batch = await anext(batches, None)
     except Unavailable:
         return  # no end was said, so the caller comes back with the last id it saw
     if not door.feed.closed:
@@ -84,8 +98,8 @@ async def job_events(
     seam = door.projector.position
     alive = await door.job(JobId(job), request.auth)
     if wants_stream(request):
-        batches = story.follow_job(door, alive.row.id, _after(door, request, after))
-        return stream(_lines(door, request.auth, batches))  # type: ignore[return-value]  # the schema shows the JSON form
+        after = _after(door, request, after)
+        return await _streamed(request, story.follow_job(door, alive.row.id, after))  # type: ignore[return-value]  # the schema shows the JSON form
     return Response(await story.told(door, alive, after, seam, limit))
 
 
@@ -100,7 +114,7 @@ async def all_events(
     door = door_of(request)
     if wants_stream(request):
         start = _after(door, request, door.projector.position if after is None else after)
-        return stream(_lines(door, request.auth, story.follow_all(door, start)))  # type: ignore[return-value]  # as above
+        return await _streamed(request, story.follow_all(door, start))  # type: ignore[return-value]  # as above
     return Response(await door.log.read(after or 0, limit))
 
 

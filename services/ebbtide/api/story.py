@@ -47,6 +47,9 @@ async def told(
 async def follow_job(door: Door, job: JobId, after: int) -> AsyncIterator[list[Recorded]]:
     """Give what follows ``after`` until the job has ended; empty lists keep the line alive.
 
+    The first list comes as soon as the follower is let in and the past was read, whatever is in it:
+    who awaits it before answering can still say that it may not be.
+
     Reads and live events meet at the position that had been delivered when reading began: what is
     up to there comes from the streams, what is beyond it from the feed, so nothing is told twice
     or left out.
@@ -56,7 +59,7 @@ async def follow_job(door: Door, job: JobId, after: int) -> AsyncIterator[list[R
         seam = door.projector.position
         alive = await door.projector.job(job)
         past = await told(door, alive, after, seam) if alive is not None else []
-        for start in range(0, len(past), PAGE):
+        for start in range(0, max(1, len(past)), PAGE):
             yield past[start : start + PAGE]
         if alive is None or alive.row.is_final:
             return
@@ -73,15 +76,15 @@ def _ends(recorded: Recorded) -> bool:
 
 
 async def follow_all(door: Door, after: int) -> AsyncIterator[list[Recorded]]:
-    """Give every event of the log after position ``after``, for ever."""
+    """Give every event of the log after position ``after``, for ever; the first list at once."""
     follower = door.feed.follow(None)
     try:
         seam = door.projector.position
-        while after < seam:
-            page = await door.log.read(after, PAGE)
+        while True:
+            page = await door.log.read(after, PAGE) if after < seam else []
+            yield page
             if not page:
                 break
-            yield page
             after = page[-1].position
         async for batch in follower.batches(KEEP_ALIVE_S):
             yield [one for one in batch if one.position > after]

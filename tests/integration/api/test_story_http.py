@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from ebbtide.api import feed as feeds
 from ebbtide.testing import said
 from ebbtide.testing.door import RunningDoor
 from ebbtide.testing.waiting import wait_until
@@ -182,6 +183,32 @@ async def test_a_broken_line_goes_on_after_the_last_event_seen(any_api: RunningD
     again = Following(any_api, f"/v1/jobs/{job}/events", last=first.events[0][0])
     await again.reading
     assert again.names == ["job.queued", "job.succeeded"]
+
+
+@pytest.mark.parametrize("path", ["/v1/jobs/{}/events", "/v1/events"])
+async def test_who_would_follow_beside_too_many_is_told_to_come_later(
+    api: RunningDoor, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    monkeypatch.setattr(feeds, "FOLLOWERS_MAX", 1)
+    job = await api.submit()
+    first = Following(api, f"/v1/jobs/{job}/events")
+    await wait_until(lambda: first.names == ["job.submitted"], "one follows")
+    headers = {"Accept": "text/event-stream"}
+    answer = await api.ask("GET", path.format(job), headers=headers)
+    assert (answer.status, answer.json["code"]) == (503, "unavailable")
+    assert answer.headers["content-type"] == "application/problem+json"
+    await api.say(said.rejected(job))
+    await first.reading
+    assert (await api.ask("GET", f"/v1/jobs/{job}/events", headers=headers)).status == 200
+
+
+async def test_a_stream_without_a_past_begins_at_once(api: RunningDoor) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", api.port, timeout=5)
+    headers = {"Authorization": f"Bearer {api.admin}", "Accept": "text/event-stream"}
+    await asyncio.to_thread(connection.request, "GET", "/v1/events", headers=headers)
+    answer = await asyncio.to_thread(connection.getresponse)
+    assert (answer.status, await asyncio.to_thread(answer.readline)) == (200, b": waiting\n")
+    connection.close()
 
 
 async def test_an_id_of_another_epoch_begins_the_story_again(api: RunningDoor) -> None:
