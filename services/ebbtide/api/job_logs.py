@@ -1,13 +1,15 @@
 """Reads a worker's log, wherever it is: from the agent that has it, else from the store.
 
 A log that still grows is read from its node, which may wait for news; what ended long ago is in the
-store. A node that does not answer costs a short wait, never an error: what the store has is given.
+store. A node that does not answer, or in a way that cannot be read, costs a short wait, never an
+error: what the store has is given.
 """
 
 import asyncio
 from typing import NamedTuple
 
 import msgspec
+import structlog
 
 from ebbtide.api.door import Door
 from ebbtide.api.model import Alive
@@ -25,6 +27,7 @@ AGENT_GRACE_S = 2.0
 STORE_POLL_S = 1.0
 """How often a log that cannot be read from its node is looked for in the store by one who waits."""
 
+_log = structlog.get_logger()
 _chunk = msgspec.json.Decoder(LogChunk)
 
 
@@ -96,9 +99,12 @@ async def _from_agent(door: Door, alive: Alive, wanted: Wanted) -> Piece | None:
         answer = await door.bus.request(
             subject, msgspec.json.encode(asked), wanted.wait_s + AGENT_GRACE_S
         )
+        chunk = _chunk.decode(answer)
     except Unavailable:
         return None
-    chunk = _chunk.decode(answer)
+    except msgspec.MsgspecError as error:
+        _log.warning("log.malformed_answer", node=node.name, error=str(error))
+        return None
     if not chunk.known:
         return None
     return Piece(wanted.attempt, wanted.worker, chunk.offset, chunk.size, chunk.ended, chunk.data)

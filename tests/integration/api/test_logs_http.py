@@ -80,6 +80,16 @@ async def test_a_log_that_the_agent_no_longer_has_comes_from_the_store(api: Runn
     assert (answer.body, answer.headers["ebb-log-ended"]) == (b"all of it\n", "true")
 
 
+@pytest.mark.parametrize("answer", [b"", b"{", b"[]", b'{"offset": -1, "size": "x"}'])
+async def test_an_answer_of_an_agent_that_is_none_is_passed_over_for_the_store(
+    api: RunningDoor, answer: bytes
+) -> None:
+    job = await _placed(api)
+    await api.agent("n1", lambda _: answer)
+    await asyncio.to_thread(_store, api, job, b"half")
+    assert (await api.ask("GET", f"/v1/jobs/{job}/logs")).body == b"half"
+
+
 async def test_a_lost_nodes_log_is_what_the_store_has_and_says_how_much_is_missing(
     api: RunningDoor,
 ) -> None:
