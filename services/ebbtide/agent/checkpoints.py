@@ -34,6 +34,8 @@ class Checkpoints:
         self._subject = subject
         self._woken = asyncio.Event()
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for half_written in folder.glob(".*"):
+            half_written.unlink()  # nobody was told that it was kept
 
     async def take(self, key: WorkerKey, said: Said) -> str:
         """Keep a worker's word; give what is wrong with it."""
@@ -62,11 +64,15 @@ class Checkpoints:
             return "too many checkpoints wait to be committed"
         name = hashlib.blake2b(body, digest_size=16).hexdigest()
         new = self._folder / f".{name}"
-        with new.open("wb") as file:
-            file.write(body)
-            file.flush()
-            os.fsync(file.fileno())
-        new.replace(self._folder / name)
+        try:
+            with new.open("wb") as file:
+                file.write(body)
+                file.flush()
+                os.fsync(file.fileno())
+            new.replace(self._folder / name)
+        except OSError:
+            new.unlink(missing_ok=True)
+            raise
         folder = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
             os.fsync(folder)
