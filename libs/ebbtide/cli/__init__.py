@@ -10,6 +10,7 @@ VERBS: dict[str, str] = {
     "submit": "submit a job from a file, flags, or both",
     "ls": "list jobs",
     "show": "show one job",
+    "why": "say what keeps a job from running",
     "logs": "print or follow a worker's log",
     "stop": "ask for jobs to end",
     "events": "tell a job's story",

@@ -42,6 +42,7 @@ from ebbtide.contracts.http import (
 )
 from ebbtide.contracts.ids import RANDOM_BYTES, JobId, Workspace, job_id
 from ebbtide.contracts.job_spec import WrittenJob, parse_job_spec
+from ebbtide.contracts.waits import Why
 
 POLL_S = 25.0
 """One long poll; the platform bounds them too."""
@@ -203,6 +204,10 @@ class Client:
     def stop(self, job: JobId | str, reason: str = "") -> StopAnswer:
         """Ask for a job to end; asking twice is asking once."""
         return self._post(f"{_job(job)}/stop", StopJob(reason=reason), StopAnswer)
+
+    def why(self, job: JobId | str) -> Why:
+        """Give the one cause that keeps a job from running."""
+        return self._get(f"{_job(job)}/why", Why)
 
     def wait(self, job: JobId | str, timeout_s: float | None = None) -> JobDetail:
         """Give the job once it has ended, or as it is after ``timeout_s``."""

@@ -71,6 +71,11 @@ def tell_all(cell: str) -> str:
     return f"agents.{cell}.tell"
 
 
+def ask(cell: str, service: str, question: str) -> str:
+    """Subject on which a service answers what other services ask: ``ask.main.scheduler.why``."""
+    return f"ask.{cell}.{service}.{question}"
+
+
 def inbox(cell: str, name: NodeName | str) -> str:
     """Prefix of the reply subjects of one agent, so that no agent reads another's answers."""
     return f"_INBOX.{cell}.{name}"

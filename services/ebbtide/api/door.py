@@ -9,6 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+import msgspec
+
 from ebbtide.api import policy, tokens
 from ebbtide.api.codes import CodeStore
 from ebbtide.api.feed import Feed
@@ -18,6 +20,7 @@ from ebbtide.api.projector import Projector
 from ebbtide.api.tokens import Principal
 from ebbtide.chassis.bus import Bus
 from ebbtide.chassis.clock import Clock, random_bytes
+from ebbtide.contracts import subjects
 from ebbtide.contracts.envelope import Position, Recorded, Unit
 from ebbtide.contracts.errors import Malformed, NotFound, Rejected, StaleEpoch, Unavailable
 from ebbtide.contracts.events import TokenKind
@@ -31,6 +34,7 @@ from ebbtide.contracts.http import (
 )
 from ebbtide.contracts.ids import JobId, TokenId, Workspace, is_job_id, is_name
 from ebbtide.contracts.job_spec import JobSpec, parse_job_spec
+from ebbtide.contracts.waits import AskWhy, Why
 from ebbtide.eventlog.log import Decided, Log, Source
 from ebbtide.model import job as jobs
 from ebbtide.model.node import Node
@@ -41,6 +45,7 @@ FOLD_TIMEOUT_S = 1.0
 STOP_TRIES = 16
 """A job's stream moves a few times a second at most, so a stop that loses this often is a fault."""
 TRACE_BYTES = 16
+WAITING = frozenset[str](("queued", "restarting", "stopping"))
 
 Until = Literal["decided", "final"]
 
@@ -180,6 +185,22 @@ class Door(NamedTuple):
         if alive is None or not principal.sees(alive.row.workspace):
             raise NotFound(f"there is no job {job[:80]!r}")
         return alive
+
+    async def why(self, job: JobId, principal: Principal) -> Why:
+        """Say what keeps a job from running; the scheduler knows who waits for his turn."""
+        alive = await self.job(job, principal)
+        if alive.row.phase == "submitted":
+            return Why(code="admission", detail="its quota has not looked at it yet")
+        if alive.row.phase in WAITING:
+            body = msgspec.json.encode(AskWhy(job=job))
+            subject = subjects.ask(self.cell, "scheduler", "why")
+            answer = await self.bus.request(subject, body, READ_TIMEOUT_S)
+            why = msgspec.json.decode(answer, type=Why | None)
+            if why is not None:
+                return why
+            alive = await self.job(job, principal)
+        detail = f"it does not wait: it is {alive.row.phase}"
+        return Why(code="none", detail=f"{detail}, {alive.row.why}" if alive.row.why else detail)
 
     async def wait(
         self, job: JobId, principal: Principal, done: Callable[[Alive], bool], timeout_s: float

@@ -30,6 +30,7 @@ from ebbtide.contracts.http import (
 )
 from ebbtide.contracts.ids import JobId, Workspace
 from ebbtide.contracts.job_spec import WrittenJob, write_job_spec
+from ebbtide.contracts.waits import Why
 
 LIMIT_MAX = 500
 PHASES_MAX = 16
@@ -106,6 +107,14 @@ async def get_job(
     return job_detail(alive, door.picture)
 
 
+@get("/jobs/{job:str}/why", summary="Why a job waits", responses=PROBLEMS)
+async def why_job(request: Asking, job: FromPath[str], min_position: PositionQuery = 0) -> Why:
+    """Give the one cause that keeps a job from running."""
+    door = door_of(request)
+    await reached(door, min_position)
+    return await door.why(JobId(job), request.auth)
+
+
 async def _look(request: Asking, job: JobId, wait: Until | None, timeout_s: float) -> Alive:
     door = door_of(request)
     if wait is None:
@@ -122,4 +131,4 @@ async def stop_job(
     return await door_of(request).stop(JobId(job), request.auth, reason)
 
 
-HANDLERS = [submit, list_jobs, get_job, stop_job]
+HANDLERS = [submit, list_jobs, get_job, why_job, stop_job]

@@ -8,4 +8,5 @@ CARD = Card(
     owns=("pool-",),
     reads=("quota-", "job-", "pool-", "node-", "checkpoint-"),
     emits=("pool.gang_placed", "job.placed", "pool.gang_released"),
+    serves=("ask.<cell>.scheduler.why",),
 )

@@ -7,11 +7,12 @@ dropped.
 
 import datetime as dt
 from collections.abc import Iterator
+from typing import Literal, NamedTuple
 
 from ebbtide.chassis.service import Decision
 from ebbtide.contracts.envelope import Append, Unit
 from ebbtide.contracts.events import GangPlaced, GangReleased, JobPlaced
-from ebbtide.contracts.ids import NodeNumber, PoolName, placement_id
+from ebbtide.contracts.ids import NodeNumber, PoolName, QuotaName, placement_id
 from ebbtide.contracts.outcomes import Outcome
 from ebbtide.model import fit, job, node, resources
 from ebbtide.model.fit import Free
@@ -24,6 +25,7 @@ HOLD = dt.timedelta(seconds=10)
 """How long places are held after a failure for recovery's verdict: it may keep them."""
 BATCH = 256
 """Gangs placed per cycle, so that one append stays small."""
+Waits = Literal["leaving", "backoff", "quota", "room", "nodes"]
 _DONE = frozenset({Outcome.SUCCEEDED, Outcome.STOPPED, Outcome.PREEMPTED})
 
 
@@ -74,29 +76,53 @@ def _release(picture: Picture, one: Job) -> Unit:
     return Unit(appends=(append,), unmoved=(job.stream(one.id),) if recovery_may_keep(one) else ())
 
 
-def _place_in_order(picture: Picture, now: dt.datetime) -> tuple[list[Unit], dt.datetime | None]:
-    """Place from the head of the order; the first that could run on empty nodes but not now blocks.
+class Turn(NamedTuple):
+    """What comes of a waiting job's turn: the unit that places it, or why it goes on waiting."""
 
-    A job too large for the nodes that are ready, even empty, is passed over: it waits for nodes,
-    not for its turn. So is one in back-off, or one whose old placement is not released yet.
+    job: Job
+    unit: Unit | None
+    waits: Waits | None = None
+
+
+def turns(picture: Picture, now: dt.datetime) -> Iterator[Turn]:
+    """Go through the order, placing on a scratch copy, until a job must wait for room.
+
+    That one blocks all behind it, so that small jobs do not starve it; one that must wait for its
+    quota blocks those of its quota only. A job too large for the nodes that take work, even empty,
+    is passed over: it waits for nodes, not for its turn. So is one in back-off, or one whose old
+    placement is not released yet.
     """
+    room = _Room(picture)
+    held_up: set[QuotaName] = set()
+    for _, _, name in picture.order:
+        one = picture.world.jobs[name]
+        if one.placement is not None or one.stop_requested:
+            yield Turn(one, None, "leaving")
+        elif one.not_before is not None and one.not_before > now:
+            yield Turn(one, None, "backoff")
+        elif one.spec.quota in held_up or room.over_quota(one):
+            held_up.add(one.spec.quota)
+            yield Turn(one, None, "quota")
+        elif (unit := room.place(one)) is not None:
+            yield Turn(one, unit)
+        elif room.could_ever_hold(one):
+            yield Turn(one, None, "room")
+            return
+        else:
+            yield Turn(one, None, "nodes")
+
+
+def _place_in_order(picture: Picture, now: dt.datetime) -> tuple[list[Unit], dt.datetime | None]:
     units: list[Unit] = []
     wake_at: dt.datetime | None = None
     if not picture.order:
         return units, wake_at
-    room = _Room(picture)
-    for _, _, name in picture.order:
-        one = picture.world.jobs[name]
-        if one.placement is not None or one.stop_requested:
-            continue
-        if one.not_before is not None and one.not_before > now:
-            wake_at = min(wake_at or one.not_before, one.not_before)
-            continue
-        placed = room.place(one)
-        if placed is not None:
-            units.append(placed)
-        elif room.could_ever_hold(one):
-            break
+    for turn in turns(picture, now):
+        if turn.waits == "backoff":
+            not_before = turn.job.not_before
+            wake_at = min(filter(None, (wake_at, not_before)), default=None)
+        if turn.unit is not None:
+            units.append(turn.unit)
         if len(units) == BATCH:
             return units, now
     return units, wake_at
@@ -113,12 +139,16 @@ class _Room:
             if one.takes_work:
                 self._pools.setdefault(one.pool, {})[one.number] = picture.free[one.number]
 
+    def over_quota(self, one: Job) -> dict[str, int]:
+        """Give by how much the job would exceed what its quota still has."""
+        used = self._used.get(one.spec.quota, {})
+        ceiling = self._picture.world.quotas[one.spec.quota]
+        return resources.within(used, fit.gang_total(one.spec), ceiling)
+
     def place(self, one: Job) -> Unit | None:
         """Place a job in the first pool that has room for all of it; None if none has."""
         need = fit.gang_total(one.spec)
         used = self._used.setdefault(one.spec.quota, {})
-        if resources.within(used, need, self._picture.world.quotas[one.spec.quota]):
-            return None
         for pool, free in sorted(self._pools.items()):
             places = fit.place_gang(one.spec, free)
             if places is not None:

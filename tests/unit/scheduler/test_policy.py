@@ -67,14 +67,14 @@ class Desk:
         )
         await self.say(f"node-{number}", body)
 
-    async def quota(self, **ceiling: int) -> None:
-        await self.say("quota-main", QuotaChanged(quota=QuotaName("default"), ceiling=ceiling))
+    async def quota(self, name: str = "default", /, **ceiling: int) -> None:
+        await self.say("quota-main", QuotaChanged(quota=QuotaName(name), ceiling=ceiling))
 
     async def queue(self, job_spec: JobSpec) -> JobId:
         self._jobs += 1
         job = job_name(self._jobs)
         submitted = JobSubmitted(job=job, workspace=TEAM, spec=job_spec)
-        await self.say(f"job-{job}", submitted, JobQueued(job=job, quota=QuotaName("default")))
+        await self.say(f"job-{job}", submitted, JobQueued(job=job, quota=job_spec.quota))
         return job
 
     def decide(self) -> Decision:
@@ -146,6 +146,18 @@ async def test_nothing_is_placed_on_a_suspect_node() -> None:
     await desk.say("node-1", NodeSuspected(node=NodeNumber(1), why=""))
     await desk.queue(spec())
     assert desk.placed() == []
+
+
+async def test_a_quota_at_its_ceiling_holds_up_its_own_jobs_and_no_others() -> None:
+    desk = await _desk(8)
+    await desk.quota("narrow", cpu=2000)
+    await desk.quota("wide")
+    await desk.queue(spec(cpu="2", quota="narrow"))
+    await desk.turn()
+    await desk.queue(spec(cpu="2", quota="narrow"))
+    await desk.queue(spec(cpu="1", quota="narrow"))
+    free = await desk.queue(spec(cpu="1", quota="wide"))
+    assert desk.placed() == [free]
 
 
 async def test_a_quota_is_never_used_past_its_ceiling() -> None:
