@@ -23,9 +23,8 @@ def explain(picture: Picture, name: JobId, now: dt.datetime) -> Why | None:
     for last in turns(picture, now):
         if last.job is one:
             return _said(picture, last, position, now)
-    ahead = f"{position - 1} ahead of it" if position > 2 else "one ahead of it"
-    blocker = _gang(last.job) if last is not None else ""
-    detail = f"place {position} in the order, {ahead}; the first that waits for room: {blocker}"
+    blocker = _gang(last.job) if last is not None else "none"
+    detail = f"jobs ahead of it go first; the one that waits for room: {blocker}"
     return Why(code="queue.behind", detail=detail, position=position)
 
 
