@@ -2,8 +2,9 @@
 
 ``logs/<job>/<attempt>/<worker>/<offset of its first byte, 16 digits>.zst``, each one zstd frame
 that says how much it holds. A chunk's file time is when its last byte was seen, so the names and
-times are the index. A chunk written twice is one chunk: its name is its place. All functions
-block; call them in a thread.
+times are the index. A chunk written twice is one chunk: its name is its place. Where a log was cut
+short by its worker, ``<offset>.cut`` marks it, a notice stands at that offset, and what the worker
+wrote since follows the notice. All functions block; call them in a thread.
 """
 
 import os
@@ -16,7 +17,10 @@ from ebbtide.contracts.ids import JobId
 
 CHUNK_MAX = 1 << 20
 """Plain bytes in one chunk: what a reader must unpack to get at a single line."""
+CUT = b"\n[ebbtide: this log was cut short and begins again; what was not stored before is lost]\n"
+"""The notice: the same each time, so that its place in the log is known from where it begins."""
 _SUFFIX = ".zst"
+_CUT_SUFFIX = ".cut"
 _DIGITS = 16
 _HEADER_BYTES = 18
 """A zstd frame's header is no longer."""
@@ -38,16 +42,20 @@ def folder(store: Path, job: JobId | str, attempt: int, worker: int) -> Path:
 
 def chunks(place: Path) -> list[Chunk]:
     """List the chunks of a worker in order."""
+    found = []
+    for offset in _offsets(place, _SUFFIX):
+        path = place / f"{offset:0{_DIGITS}d}{_SUFFIX}"
+        found.append(Chunk(path, offset, _plain_size(path)))
+    return found
+
+
+def _offsets(place: Path, suffix: str) -> list[int]:
+    """Give the offsets that files with ``suffix`` are named by, in order."""
     try:
-        names = sorted(path.name for path in place.iterdir() if path.suffix == _SUFFIX)
+        names = [path.stem for path in place.iterdir() if path.suffix == suffix]
     except FileNotFoundError:
         return []
-    found = []
-    for name in names:
-        digits = name.removesuffix(_SUFFIX)
-        if len(digits) == _DIGITS and digits.isdigit():
-            found.append(Chunk(place / name, int(digits), _plain_size(place / name)))
-    return found
+    return sorted(int(name) for name in names if len(name) == _DIGITS and name.isdigit())
 
 
 def _plain_size(path: Path) -> int:
@@ -87,6 +95,21 @@ def write_chunk(place: Path, offset: int, data: bytes, seen_s: float) -> None:
     except BaseException:
         Path(new).unlink(missing_ok=True)
         raise
+
+
+def cut(place: Path, offset: int, seen_s: float) -> None:
+    """Note that a log was cut short when ``offset`` bytes of it were stored.
+
+    The mark comes first: without the notice it is known to be half done, and done again.
+    """
+    place.mkdir(parents=True, exist_ok=True, mode=0o700)
+    (place / f"{offset:0{_DIGITS}d}{_CUT_SUFFIX}").touch(mode=0o600)
+    write_chunk(place, offset, CUT, seen_s)
+
+
+def beginning(place: Path) -> int:
+    """Give the offset at which the first byte of the worker's file stands: 0 until it was cut."""
+    return max((offset + len(CUT) for offset in _offsets(place, _CUT_SUFFIX)), default=0)
 
 
 def read_range(

@@ -3,6 +3,11 @@
 Each worker writes its own file. The bytes never pass through the agent on their way to disk, so
 the last lines before a crash of anything are there. Growth is looked for every :data:`LOOK_S`; a
 worker that writes nothing costs nothing more.
+
+A worker may cut its own log short. What the store has is never rewritten: a notice follows it
+there, and then what the worker wrote since, so offsets go on growing. What had not been stored
+when the log was cut is lost, as the notice says; a log that has grown beyond what was stored of it
+by the next look cannot be told from one that only grew.
 """
 
 import asyncio
@@ -41,11 +46,15 @@ _log = structlog.get_logger()
 
 
 class Shipped:
-    """How far a log has gone to the store, and since when there is more."""
+    """How far a log has gone to the store, and since when there is more.
 
-    __slots__ = ("offset", "since_s", "size")
+    ``offset`` and ``size`` count the worker's file, whose first byte is the log's ``begin``-th.
+    """
 
-    def __init__(self, offset: int) -> None:
+    __slots__ = ("begin", "offset", "since_s", "size")
+
+    def __init__(self, begin: int, offset: int) -> None:
+        self.begin = begin
         self.offset = offset
         self.size = offset
         self.since_s = 0.0
@@ -69,7 +78,7 @@ class Shipper:
             except OSError:
                 continue
             with self._lock:
-                if size:
+                if size or str(one.key) in self._shipped:
                     self._consider(one, path, size, now_s)
 
     def _consider(self, one: Worker, path: Path, size: int, now_s: float) -> None:
@@ -79,7 +88,8 @@ class Shipper:
         if state.size != size:
             state.size = size
             state.since_s = state.since_s or now_s
-        if size - state.offset >= SHIP_BYTES or now_s - state.since_s >= SHIP_AFTER_S:
+        grown = size - state.offset
+        if grown < 0 or grown >= SHIP_BYTES or now_s - state.since_s >= SHIP_AFTER_S:
             self._ship(one, path, state, size)
             state.since_s = 0.0
 
@@ -91,15 +101,28 @@ class Shipper:
         """
         size = one.end.log_bytes if one.end else 0
         with self._lock:
-            if size:
+            if size or str(one.key) in self._shipped:
                 self._ship(one, self._path_of(one.slot), self._state(one), size)
             self._shipped.pop(str(one.key), None)
 
     def _state(self, one: Worker) -> Shipped:
         key = str(one.key)
         if key not in self._shipped:
-            self._shipped[key] = Shipped(job_logs.stored_size(self._place(one)))
+            place = self._place(one)
+            begin, stored = job_logs.beginning(place), job_logs.stored_size(place)
+            if stored < begin:
+                job_logs.cut(place, stored, time.time())  # an agent died between mark and notice
+            self._shipped[key] = Shipped(begin, max(0, stored - begin))
         return self._shipped[key]
+
+    def beginning(self, one: Worker) -> int:
+        """Give the offset in its log at which the worker's file begins. Blocking.
+
+        Raises:
+            OSError: the store does not say.
+        """
+        state = self._shipped.get(str(one.key))
+        return state.begin if state is not None else job_logs.beginning(self._place(one))
 
     def _place(self, one: Worker) -> Path:
         return job_logs.folder(self._store, one.key.job, one.key.attempt, one.key.worker)
@@ -110,13 +133,24 @@ class Shipper:
             _log.warning("log.gone", worker=str(one.key), missing=size - state.offset)
             return
         with file:
+            now = file.seek(0, os.SEEK_END)
+            if now < state.offset:
+                self._cut(one, state, now)
             file.seek(state.offset)
             while state.offset < size:
                 data = file.read(min(job_logs.CHUNK_MAX, size - state.offset))
                 if not data:
                     return
-                job_logs.write_chunk(self._place(one), state.offset, data, time.time())
+                place = state.begin + state.offset
+                job_logs.write_chunk(self._place(one), place, data, time.time())
                 state.offset += len(data)
+
+    def _cut(self, one: Worker, state: Shipped, size: int) -> None:
+        """Begin the log again behind what is stored of it."""
+        _log.warning("log.cut_short", worker=str(one.key), stored=state.offset, size=size)
+        place = state.begin + state.offset
+        job_logs.cut(self._place(one), place, time.time())
+        state.begin, state.offset, state.size = place + len(job_logs.CUT), 0, 0
 
 
 class Reader:
@@ -130,10 +164,12 @@ class Reader:
         bus: Bus,
         find: Callable[[str, int, int], Worker | None],
         path_of: Callable[[int], Path],
+        beginning: Callable[[Worker], int],
     ) -> None:
         self._bus = bus
         self._find = find
         self._path_of = path_of
+        self._beginning = beginning
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def on_read(self, message: Message) -> None:
@@ -169,7 +205,16 @@ class Reader:
         ended = one.end is not None
         limit = max(0, min(wanted.limit, READ_MAX))
         path = self._path_of(one.slot)
-        data, size = await asyncio.to_thread(_read_file, path, max(0, wanted.offset), limit)
+        try:
+            begin = await asyncio.to_thread(self._beginning, one)
+        except OSError as error:
+            _log.warning("log.not_placed", worker=str(one.key), error=str(error))
+            return unknown
+        offset = max(0, wanted.offset)
+        if offset < begin:
+            return unknown  # it was cut since: the store has what was before
+        data, size = await asyncio.to_thread(_read_file, path, offset - begin, limit)
+        size += begin
         if self._find(wanted.job, wanted.attempt, wanted.worker) is not one:
             return unknown  # its slot was cleaned meanwhile, and may be another's
         over = ended and wanted.offset + len(data) >= size

@@ -110,7 +110,7 @@ class Node:
                 on_over=self._cleaner.put,
             )
         )
-        self._reader = Reader(bus, self.supervisor.find, self._log_of)
+        self._reader = Reader(bus, self.supervisor.find, self._log_of, self._shipper.beginning)
         self._deadline = DeadlineFile(facts.state / "lease")
         own = Own(
             NodeName(facts.node), facts.boot, hashlib.sha256(secret).hexdigest()[:16], facts.lease_s

@@ -6,7 +6,7 @@ import signal
 import pytest
 from tests.integration.agent.rig import Rig, job, shell, sitters_of
 
-from ebbtide.chassis.job_logs import read_range
+from ebbtide.chassis.job_logs import CUT, read_range
 from ebbtide.testing.waiting import wait_until
 
 
@@ -56,6 +56,20 @@ async def test_what_a_worker_does_to_its_folder_is_not_the_next_ones_trouble(
     await wait_until(lambda: rig.slots() == [], "the node is done with that too")
     text = read_range(rig.store, job(2), 1, 0, 0, 1 << 20)[0].decode()
     assert text == f"next\n{rig.state.resolve()}/workers/0000/work\n"
+
+
+async def test_a_log_that_its_worker_cut_short_is_read_on_in_the_same_offsets(rig: Rig) -> None:
+    wait = "while [ ! -e go ]; do sleep 0.01; done"
+    command = f"head -c 300000 /dev/zero | tr '\\0' x; {wait}; truncate -s 0 ../log; echo two"
+    await rig.fleet.desire(shell(f"{command}; sleep 600"))
+    await rig.fleet.running()
+    await wait_until(lambda: len(stored(rig)) == 300_000, "it has written, and that is stored")
+    rig.let_go()
+    begins = 300_000 + len(CUT)
+    await wait_until(lambda: stored(rig)[300_000:begins] == CUT, "the cut was noticed")
+    assert not (await rig.fleet.read_log(offset=300_000)).known, "the store has it"
+    chunk = await rig.fleet.read_log(offset=begins)
+    assert (chunk.data, chunk.offset, chunk.size) == (b"two\n", begins, begins + 4)
 
 
 async def test_a_follower_is_answered_when_there_is_more(rig: Rig) -> None:
