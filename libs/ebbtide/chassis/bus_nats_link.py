@@ -89,6 +89,7 @@ class Link:
         self._announce = False
         self._closing = False
         self._refusal = "no server answers"
+        self._told: set[str] = set()
 
     async def start(self, wait_s: float) -> None:
         """Begin to dial, and wait at most ``wait_s`` for a connection; with 0 do not wait.
@@ -231,11 +232,13 @@ class Link:
             self._lost = asyncio.Event()
             client = await self._dial(self._lost)
             if client is None and not self._closing:
+                self._tell_refusal()
                 await asyncio.sleep(delay_s * (0.5 + random.random() / 2))  # noqa: S311 - jitter
                 delay_s = min(delay_s * 2, BACKOFF_MAX_S)
             if client is None:
                 continue
             delay_s = BACKOFF_FIRST_S
+            self._told.clear()
             try:
                 await self._serve(client)
             finally:
@@ -243,6 +246,12 @@ class Link:
                 self._client = None
                 self._fail_answers()
                 await _end(client, flush=False)
+
+    def _tell_refusal(self) -> None:
+        """Say once in an outage why there is no connection: whoever waits for none cannot tell."""
+        if self._announce and self._refusal not in self._told:
+            self._told.add(self._refusal)
+            warn("bus.away", error=self._refusal)
 
     async def _dial(self, lost: asyncio.Event) -> Client | None:
         client = Client()

@@ -254,6 +254,16 @@ async def test_an_agent_that_was_refused_comes_in_once_it_is_granted(platform: P
     await wait_until(lambda: bus.connected, "the agent is let in")
 
 
+async def test_an_agent_that_is_refused_says_so_but_not_with_what_token(
+    platform: Platform,
+) -> None:
+    platform.revoke(TOKEN)
+    with capture_logs() as lines:
+        await platform.join(wait_s=0)
+        await wait_until(lambda: "Authorization" in str(lines), "it is said")
+    assert TOKEN not in str(lines)
+
+
 async def test_a_bus_that_waits_for_nothing_tells_of_its_first_connection(
     platform: Platform,
 ) -> None:

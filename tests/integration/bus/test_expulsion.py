@@ -61,7 +61,8 @@ async def test_another_agent_keeps_its_connection(running: Platform, agent: Nats
         await running.services.publish("node.main.n2.tell", b"still there?")
         await wait_until(lambda: len(heard) == 1, "the other hears")
     assert returns == []
-    assert [line for line in lines if line["log_level"] in ("warning", "error")] == []
+    loud = {line["event"] for line in lines if line["log_level"] in ("warning", "error")}
+    assert loud <= {"bus.away"}, "only the revoked one has something to say"
 
 
 async def test_every_connection_of_a_revoked_token_is_ended(
