@@ -23,6 +23,7 @@ from ebbtide.testing.builders import VirtualClock
 Key = tuple[int, JobId, int, int]
 """Epoch, job, attempt, worker."""
 SIGTERM, SIGKILL = 15, 9
+NOT_FOUND = 127 << 8
 LEASE_S = 18.0
 
 
@@ -37,7 +38,8 @@ class SimulatedLease(msgspec.Struct):
 class SimulatedAgent:
     """One node's agent.
 
-    ``lives`` says after how many seconds a worker exits, and with which status.
+    ``lives`` says after how many seconds a worker exits, and with which status; ``refuses`` which
+    attempts it cannot start.
 
     A status is a raw wait status: 0 is success, 256 is exit code 1, 9 is a kill.
     """
@@ -50,6 +52,7 @@ class SimulatedAgent:
         self.lives: Callable[[DesiredAttempt, int], tuple[float, int] | None] = (
             lambda _attempt, _worker: None
         )
+        self.refuses: Callable[[DesiredAttempt], bool] = lambda _: False
         self._clock = clock
         self._reports: dict[Key, WorkerReport] = {}
         self._settled: set[tuple[Key, WorkerState]] = set()
@@ -134,6 +137,9 @@ class SimulatedAgent:
                 attempt.world == 1 or attempt.master
             ):
                 started = report or _report(attempt, worker.worker, 0)
+                if self.refuses(attempt):
+                    self._ended(key, started, EndCause.START_FAILED, NOT_FOUND, ordered=False)
+                    continue
                 self._reports[key] = msgspec.structs.replace(
                     started, state=WorkerState.RUNNING, pid=1, started_at=self._clock.now()
                 )
