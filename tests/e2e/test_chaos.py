@@ -180,13 +180,18 @@ def test_kill_9_of_two_parts_at_once_hurts_no_worker(scene: Scene, pair: tuple[s
 
 @pytest.mark.parametrize(
     ("servers", "away_s"),
-    [(("postgres",), AWAY_S), (("nats",), FROZEN_S), (("nats", "postgres"), FROZEN_S)],
-    ids=lambda value: "+".join(value) if isinstance(value, tuple) else f"{value:g}s",
+    [
+        (("postgres",), AWAY_S),
+        (("nats",), FROZEN_S),
+        (("nats", "postgres"), FROZEN_S),
+        (SERVICES, 1.5 * LEASE_S),
+    ],
+    ids=lambda value: "+".join(value[:2]) if isinstance(value, tuple) else f"{value:g}s",
 )
-def test_servers_that_are_away_for_a_while_hurt_no_worker(
+def test_parts_that_are_away_for_a_while_hurt_no_worker(
     scene: Scene, servers: tuple[str, ...], away_s: float
 ) -> None:
-    """They are killed while nobody can start them again."""
+    """They are killed while nobody can start them again; services even for more than a lease."""
     before = scene.workers()
     scene.platform.kill("supervisor", signal.SIGSTOP)
     try:
