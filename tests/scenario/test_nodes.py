@@ -46,6 +46,21 @@ async def test_a_cordoned_node_keeps_its_work_and_gets_no_more(seed: int) -> Non
 
 
 @pytest.mark.parametrize("seed", SEEDS)
+async def test_a_node_whose_token_was_revoked_gets_no_work_until_it_has_another(seed: int) -> None:
+    stage = Stage(registration("n1"), seed=seed)
+    await stage.give_token("n1", "a")
+    await stage.rest()
+    await stage.revoke_token("a")
+    await stage.rest()
+    job = await stage.submit(spec(cpu=FULL))
+    await stage.pass_time(LEASE_S)
+    assert _node_of(stage, job) == "", "although its lease is still renewed"
+    await stage.give_token("n1", "b")
+    await stage.pass_time(LEASE_S)
+    assert _node_of(stage, job) == "n1"
+
+
+@pytest.mark.parametrize("seed", SEEDS)
 async def test_moved_work_goes_on_elsewhere_and_uses_up_no_restart(seed: int) -> None:
     stage, job, here, other = await _two_nodes(seed)
     await stage.change(here, "move")

@@ -19,9 +19,16 @@ from ebbtide.checkpoint import policy as checkpoint_policy
 from ebbtide.contracts.agents import CheckpointReport, Registration, Report
 from ebbtide.contracts.envelope import Append, Appended, Position, Recorded, Unit
 from ebbtide.contracts.errors import Conflict, Malformed, Rejected
-from ebbtide.contracts.events import JobStopRequested, JobSubmitted, NodeChange, job_of, tag_of
+from ebbtide.contracts.events import (
+    JobStopRequested,
+    JobSubmitted,
+    NodeChange,
+    TokenCreated,
+    job_of,
+    tag_of,
+)
 from ebbtide.contracts.http import ChangeNode
-from ebbtide.contracts.ids import JobId, NodeName
+from ebbtide.contracts.ids import JobId, NodeName, TokenId
 from ebbtide.contracts.job_spec import JobSpec
 from ebbtide.eventlog.log import Decided
 from ebbtide.eventlog.memory import MemoryLog
@@ -165,6 +172,17 @@ class Stage:
             raise Malformed(unit)
         if unit is not None:
             await self._append("api", None, (unit,))
+
+    async def give_token(self, node: str, token: str) -> None:
+        """Give a node's agent a credential, as api does."""
+        body = TokenCreated(
+            token=TokenId(token), kind="agent", subject=node, secret_sha256=f"hash of {token}"
+        )
+        await self._append("api", None, (api_policy.create_token(body, "token:t"),))
+
+    async def revoke_token(self, token: str) -> None:
+        """Revoke a credential, as api does."""
+        await self._append("api", None, (api_policy.revoke_token(TokenId(token), "token:t"),))
 
     async def _say(self, body: JobSubmitted | JobStopRequested, stream: str, expected: int) -> None:
         unit = Unit(appends=(Append(stream=stream, body=body, expected=expected, workspace=TEAM),))

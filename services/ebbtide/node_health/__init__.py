@@ -9,7 +9,7 @@ CARD = Card(
     name="node_health",
     duty="signals to verdicts: ready, suspect, lost",
     owns=("node-",),
-    reads=("node-",),
+    reads=("node-", "token-"),
     emits=(
         "node.suspected",
         "node.lost",

@@ -1,4 +1,7 @@
-"""Node health's picture: the nodes. What it has seen of their leases is kept beside it, by name."""
+"""Node health's picture: the nodes, and whose agents may connect.
+
+What it has seen of their leases is kept beside it, by name.
+"""
 
 from collections.abc import Iterable
 
@@ -6,22 +9,35 @@ import msgspec
 
 from ebbtide.contracts.agents import Lease
 from ebbtide.contracts.envelope import Recorded
+from ebbtide.contracts.events import TokenCreated, TokenRevoked
 from ebbtide.contracts.events.node import NodeEvent
-from ebbtide.contracts.ids import NodeName, NodeNumber
+from ebbtide.contracts.ids import NodeName, NodeNumber, TokenId
 from ebbtide.model import node
 from ebbtide.model.node import Node
 
 
 class Picture(msgspec.Struct, kw_only=True):
-    """The nodes by number."""
+    """The nodes by number, and the node of each token of an agent that is not revoked.
+
+    ``expelled`` are nodes whose last such token was revoked; who never had any is none of them.
+    """
 
     nodes: dict[NodeNumber, Node] = {}
+    tokens: dict[TokenId, NodeName] = {}
+    expelled: set[NodeName] = set()
 
     def apply(self, recorded: Recorded) -> None:
         """Fold one event."""
         event = recorded.body
         if isinstance(event, NodeEvent):
             self.nodes[event.node] = node.evolve(self.nodes.get(event.node), recorded, event)
+        elif isinstance(event, TokenCreated) and event.kind == "agent":
+            self.tokens[event.token] = NodeName(event.subject)
+            self.expelled.discard(NodeName(event.subject))
+        elif isinstance(event, TokenRevoked) and event.token in self.tokens:
+            name = self.tokens.pop(event.token)
+            if name not in self.tokens.values():
+                self.expelled.add(name)
 
 
 class Seen(msgspec.Struct, frozen=True, kw_only=True):

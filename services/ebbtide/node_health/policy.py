@@ -1,6 +1,7 @@
 """Verdicts on nodes, from their leases.
 
-A node that missed two renewals is suspect. One that was silent for a whole lease has its lease
+A node that missed two renewals is suspect, and so is one whose token was revoked, until its agent
+has another: it cannot hear of work any more. One that was silent for a whole lease has its lease
 taken by a guarded write, so that it cannot renew; when that write stands and the margin has passed
 as well, nothing that must stop with the lease still runs there, and the node is lost.
 """
@@ -69,7 +70,7 @@ def decide(
     for one in picture.nodes.values():
         silent_s = sight.silent_s(one.name, now_s)
         own = limits.at_least(sight.lease_s(one.name))
-        event = _verdict(one, sight, own, silent_s)
+        event = _verdict(one, sight, own, silent_s, one.name in picture.expelled)
         if event is not None:
             units.append(_say(one, event))
         if silent_s > own.lease_s and one.name not in sight.took and one.reachability != "lost":
@@ -78,13 +79,18 @@ def decide(
     return Verdicts(decision=Decision(units=tuple(units), wake_at=again), take=tuple(take))
 
 
-def _verdict(one: Node, sight: Sight, limits: Limits, silent_s: float) -> NodeEvent | None:
+def _verdict(
+    one: Node, sight: Sight, limits: Limits, silent_s: float, is_expelled: bool
+) -> NodeEvent | None:
     if one.asked is not None:
         return _answer(one, one.asked)
+    if is_expelled and one.reachability == "ready":
+        return NodeSuspected(node=one.number, why="its token was revoked")
     why = f"its lease was not renewed for {silent_s:.1f} s"
     if silent_s <= limits.suspect_s:
         renewed = one.name in sight.leases and not sight.leases[one.name].lease.taken
-        if one.reachability != "ready" and renewed and _is_fresh(one, sight):
+        # An agent that was expelled may renew for a moment yet, until its connection is ended.
+        if one.reachability != "ready" and not is_expelled and renewed and _is_fresh(one, sight):
             return NodeReturned(node=one.number)
         return None
     if one.reachability == "ready":

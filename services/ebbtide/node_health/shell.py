@@ -47,6 +47,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 class NodeHealth(Folding[Picture]):
     """The node-health service: a picture of nodes, and a sight of leases."""
 
+    fold_version = 3
+
     def __init__(self, context: Context, limits: Limits) -> None:
         super().__init__(CARD, Picture)
         self._bus, self._clock = context.bus, context.clock

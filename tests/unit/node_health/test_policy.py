@@ -2,14 +2,19 @@
 
 import datetime as dt
 
+import msgspec
 import pytest
 
 from ebbtide.contracts.agents import Lease
+from ebbtide.contracts.envelope import Append
 from ebbtide.contracts.events import NodeLost, NodeReturned, NodeSuspected
-from ebbtide.contracts.ids import NodeName, NodeNumber, PoolName
+from ebbtide.contracts.events.token import TokenCreated, TokenKind, TokenRevoked
+from ebbtide.contracts.ids import NodeName, NodeNumber, PoolName, TokenId
 from ebbtide.model.node import Node, Reachability
+from ebbtide.node_health import CARD
 from ebbtide.node_health.model import Picture, Seen, Sight
 from ebbtide.node_health.policy import Limits, decide
+from ebbtide.testing.builders import recorded
 
 NOW = dt.datetime(2030, 1, 1, tzinfo=dt.UTC)
 LIMITS = Limits(lease_s=60, margin_s=6)
@@ -43,6 +48,76 @@ def _verdict(reachability: Reachability, sight: Sight, now_s: float) -> tuple[ty
 
 def test_a_node_that_renews_is_left_alone() -> None:
     assert _verdict("ready", Sight(leases={N1: _seen(100)}), 140) == (None, False)
+
+
+def _token(token: str, kind: TokenKind = "agent") -> Append:
+    body = TokenCreated(token=TokenId(token), kind=kind, subject=N1, secret_sha256="")
+    return Append(stream=f"token-{token}", body=body)
+
+
+def _revoked(token: str) -> Append:
+    return Append(stream=f"token-{token}", body=TokenRevoked(token=TokenId(token)))
+
+
+def _told(reachability: Reachability, *appends: Append) -> Picture:
+    picture = _picture(reachability)
+    for append in appends:
+        picture.apply(recorded(append))
+    return msgspec.msgpack.decode(msgspec.msgpack.encode(picture), type=Picture)
+
+
+def _said(picture: Picture, sight: Sight, now_s: float) -> list[object]:
+    verdicts = decide(picture, sight, LIMITS, now_s, NOW)
+    return [append.body for unit in verdicts.decision.units for append in unit.appends]
+
+
+RENEWS = Sight(leases={N1: _seen(100)})
+
+
+def test_a_node_whose_token_was_revoked_is_suspect_at_once() -> None:
+    picture = _told("ready", _token("a"), _revoked("a"))
+    why = "its token was revoked"
+    assert _said(picture, RENEWS, 101) == [NodeSuspected(node=NodeNumber(1), why=why)]
+
+
+@pytest.mark.parametrize(
+    "story",
+    [
+        [],
+        [_token("a")],
+        [_token("a"), _token("b"), _revoked("a")],
+        [_token("a"), _revoked("a"), _token("b")],
+        [_token("a"), _token("m", "member"), _revoked("m")],
+        [_token("m", "member"), _revoked("m")],
+    ],
+    ids=["none", "one", "another", "a_new_one", "no_agents", "never_any"],
+)
+def test_a_node_with_a_token_left_or_without_any_is_left_alone(story: list[Append]) -> None:
+    assert _said(_told("ready", *story), RENEWS, 101) == []
+
+
+@pytest.mark.parametrize("reachability", ["suspect", "lost"])
+def test_a_node_does_not_return_by_a_renewal_after_its_token_was_revoked(
+    reachability: Reachability,
+) -> None:
+    sight = Sight(since_s=50, leases={N1: _seen(100)})
+    assert _said(_told(reachability, _token("a"), _revoked("a")), sight, 101) == []
+
+
+def test_a_node_returns_with_a_new_token() -> None:
+    sight = Sight(since_s=50, leases={N1: _seen(100)})
+    picture = _told("suspect", _token("a"), _revoked("a"), _token("b"))
+    assert _said(picture, sight, 101) == [NodeReturned(node=NodeNumber(1))]
+
+
+def test_a_node_whose_token_was_revoked_is_lost_when_its_lease_was_taken() -> None:
+    sight = Sight(leases={N1: _seen(100)}, took={N1: 2})
+    [said] = _said(_told("suspect", _token("a"), _revoked("a")), sight, 167)
+    assert isinstance(said, NodeLost)
+
+
+def test_node_health_hears_of_tokens() -> None:
+    assert "token-a".startswith(CARD.reads)
 
 
 def test_a_node_that_missed_two_renewals_is_suspect() -> None:

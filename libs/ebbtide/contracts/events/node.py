@@ -26,7 +26,10 @@ class NodeJoined(msgspec.Struct, frozen=True, kw_only=True, tag="node.joined"):
 
 
 class NodeSuspected(msgspec.Struct, frozen=True, kw_only=True, tag="node.suspected"):
-    """The node has missed renewals of its lease: no new work for it (node_health)."""
+    """The node has missed renewals of its lease, or its agent may not connect any more.
+
+    No new work for it (node_health).
+    """
 
     node: NodeNumber
     why: str
