@@ -88,6 +88,7 @@ def test_a_full_disk_loses_nothing_and_room_mends_it(disk: Path, mode: str) -> N
         assert platform.workers(runs)[0][1] == pid, "the running worker noticed nothing"
         platform.ebb("stop", runs)
         wait_for(lambda: _phase(platform, runs) == "stopped", "the stop")
+        wait_for(lambda: not any(node.jobs for node in platform.client.nodes()), "no place is held")
         check_log(platform.events())
     finally:
         platform.client.close()
