@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from tests.bench import measures
+from tests.bench import comeback, measures
 from tests.bench.ground import ROOT, SHARED, Results
 
 BENCHES: dict[str, Callable[[Results, int], None]] = {
@@ -25,6 +25,8 @@ BENCHES: dict[str, Callable[[Results, int], None]] = {
     "submits": measures.submits,
     "memory": measures.memory,
     "starts": measures.starts,
+    "comeback": comeback.comeback,
+    "replay": comeback.replay,
 }
 
 
