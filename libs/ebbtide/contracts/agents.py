@@ -157,8 +157,8 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
     node: NodeName
     boot: str
     holder: str
-    count: int
-    lease_ms: int
+    count: Count
+    lease_ms: Count
     taken: bool = False
 
 

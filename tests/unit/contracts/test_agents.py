@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from ebbtide.contracts.agents import CheckpointReport, Registration, WorkerReport
+from ebbtide.contracts.agents import CheckpointReport, Lease, Registration, WorkerReport
 
 CHECKPOINT = {
     "job": "j", "epoch": 1, "attempt": 1, "round": 1, "worker": 0,
@@ -11,6 +11,7 @@ CHECKPOINT = {
 }  # fmt: skip
 WORKER = {"job": "j", "epoch": 1, "attempt": 1, "round": 1, "worker": 0, "state": "running"}
 NODE = {"node": "n1", "pool": "default", "address": "a", "boot": "b", "capacity": {"cpu": 1000}}
+LEASE = {"node": "n1", "boot": "b", "holder": "h", "count": 1, "lease_ms": 180_000}
 
 
 @pytest.mark.parametrize(
@@ -29,6 +30,9 @@ NODE = {"node": "n1", "pool": "default", "address": "a", "boot": "b", "capacity"
         (Registration, NODE, {"address": "x" * 70_000}),
         (Registration, NODE, {"capacity": {"cpu": -1}}),
         (Registration, NODE, {"capacity": {f"r{number}": 1 for number in range(1000)}}),
+        (Lease, LEASE, {"lease_ms": 10**400}),
+        (Lease, LEASE, {"lease_ms": -1}),
+        (Lease, LEASE, {"count": 10**400}),
     ],
 )
 def test_what_no_event_could_hold_is_not_read(
