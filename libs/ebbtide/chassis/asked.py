@@ -6,7 +6,9 @@ age, questions asked while the log was away would stand in the way of those that
 
 from typing import Generic, TypeVar
 
+from ebbtide.chassis.bus import Message
 from ebbtide.chassis.clock import Clock
+from ebbtide.contracts import subjects
 
 WAITING_MAX = 10_000
 """Requests that may wait for an answer; more are dropped, and whoever sent them asks again."""
@@ -14,6 +16,19 @@ ASKED_S = 10.0
 """Agents wait 5 s for an answer."""
 
 T = TypeVar("T")
+
+
+def is_agents_own(cell: str, message: Message) -> bool:
+    """Say whether the agent that a subject names said this itself, and wants any answer itself.
+
+    The server checks who speaks on a subject, but not to which address an answer shall go. A
+    service may speak everywhere, so an answer to an address of somebody's choosing would write
+    there by its hand; and an agent can have the server itself answer on another's subject, with a
+    value out of a stream.
+    """
+    own = f"{subjects.inbox(cell, subjects.node_of(message.subject))}."
+    answers_home = not message.reply or message.reply.startswith(own)
+    return answers_home and subjects.HEADER_STREAM not in message.headers
 
 
 class Asked(Generic[T]):

@@ -11,6 +11,8 @@ HEADER_EVENT = "Nats-Msg-Id"
 """Carries the event id under the name by which JetStream knows a message, so that it can refuse one
 that does not follow a given other."""
 HEADER_JOB = "Ebb-Job"
+HEADER_STREAM = "Nats-Stream"
+"""The server puts it on what it answers out of a stream; nobody can take it off."""
 EXPECTED_LAST = "Nats-Expected-Last-Sequence"
 EXPECTED_LAST_EVENT = "Nats-Expected-Last-Msg-Id"
 EXPECTED_LAST_ON_SUBJECT = "Nats-Expected-Last-Subject-Sequence"

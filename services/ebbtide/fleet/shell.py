@@ -12,7 +12,7 @@ from typing import TypeVar
 import msgspec
 import structlog
 
-from ebbtide.chassis.asked import Asked
+from ebbtide.chassis.asked import Asked, is_agents_own
 from ebbtide.chassis.bus import Bus, Message, Subscription
 from ebbtide.chassis.context import Context, Part
 from ebbtide.chassis.cycle import Cycle, Folding
@@ -128,7 +128,7 @@ class Fleet(Folding[Picture]):
         await self._bus.publish(subjects.tell_all(self._cell), b"")
 
     async def _on_report(self, message: Message) -> None:
-        report, picture = _said(message, Report), self.picture
+        report, picture = _said(self._cell, message, Report), self.picture
         if report is None:
             return
         if (report.epoch, report.position) > (picture.epoch, picture.position):
@@ -138,7 +138,7 @@ class Fleet(Folding[Picture]):
         self.poke_cycle()
 
     async def _on_register(self, message: Message) -> None:
-        said = _said(message, Registration)
+        said = _said(self._cell, message, Registration)
         if said is None:
             return
         if devices_of(said.capacity) > DEVICES_MAX:
@@ -218,8 +218,11 @@ class Fleet(Folding[Picture]):
         self._written[number] = (wanted, revision)
 
 
-def _said(message: Message, kind: type[Said]) -> Said | None:
+def _said(cell: str, message: Message, kind: type[Said]) -> Said | None:
     """Read what an agent says; nothing where it cannot be read, or speaks for another node."""
+    if not is_agents_own(cell, message):
+        _log.warning("agent.not_its_own_word", subject=message.subject, reply=message.reply)
+        return None
     try:
         said = msgspec.json.decode(message.data, type=kind)
     except msgspec.MsgspecError as error:
