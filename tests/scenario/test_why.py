@@ -73,6 +73,34 @@ async def test_a_failed_job_waits_for_its_back_off() -> None:
     assert (why.code, why.until) == ("backoff", stage.job(job).not_before)
 
 
+async def test_a_job_that_keeps_its_places_waits_for_its_back_off_too() -> None:
+    stage = Stage(registration("n1"))
+    await stage.rest()
+    job = await stage.submit(spec(restart={"max_restarts": 3, "backoff_s": 50}))
+    await stage.rest()
+    stage.agents["n1"].finish(job, status=256)
+    await stage.rest()
+    assert stage.job(job).is_live
+    why = _why(stage, job)
+    assert (why.code, why.until) == ("backoff", stage.job(job).not_before)
+
+
+async def test_a_job_on_a_lost_node_that_may_still_run_there_waits_for_a_fence() -> None:
+    stage = Stage(registration("n1"), registration("n2"))
+    await stage.rest()
+    job = await stage.submit(spec(when_cut_off="run"))
+    await stage.rest()
+    here = stage.world.nodes[stage.job(job).placement.places[0].node].name
+    stage.agents[here].connected = False
+    told: list[Why | None] = []
+    while stage.world.node_named(here).reachability != "lost":
+        await stage.pass_time(1, step_s=1)
+        told.append(explain(stage.players["scheduler"].picture, job, stage.clock.now()))
+    assert {why.code for why in told if why is not None} == {"nodes.away"}
+    assert any(why is not None and "suspect" in why.detail for why in told)
+    assert f"ebb node fence {here}" in _why(stage, job).detail
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 async def test_every_waiting_job_has_one_cause_and_room_lifts_the_first_ones(seed: int) -> None:
     dice = random.Random(seed)

@@ -45,7 +45,6 @@ FOLD_TIMEOUT_S = 1.0
 STOP_TRIES = 16
 """A job's stream moves a few times a second at most, so a stop that loses this often is a fault."""
 TRACE_BYTES = 16
-WAITING = frozenset[str](("queued", "restarting", "stopping"))
 
 Until = Literal["decided", "final"]
 
@@ -191,7 +190,7 @@ class Door(NamedTuple):
         alive = await self.job(job, principal)
         if alive.row.phase == "submitted":
             return Why(code="admission", detail="its quota has not looked at it yet")
-        if alive.row.phase in WAITING:
+        if alive.row.phase not in FINAL_PHASES:
             body = msgspec.json.encode(AskWhy(job=job))
             subject = subjects.ask(self.cell, "scheduler", "why")
             answer = await self.bus.request(subject, body, READ_TIMEOUT_S)

@@ -1,4 +1,7 @@
-"""Why a job waits: the turns that the next cycle would take, told in words and numbers. Pure."""
+"""Why a job waits: the turns that the next cycle would take, told in words and numbers. Pure.
+
+A job that has its places may wait as well: for its back-off, or for a node that is away.
+"""
 
 import datetime as dt
 from typing import assert_never
@@ -8,14 +11,17 @@ from ebbtide.contracts.units import show_vector
 from ebbtide.contracts.waits import Why
 from ebbtide.model import fit, resources
 from ebbtide.model.job import Job
+from ebbtide.model.job_places import nodes_of
 from ebbtide.model.node import Node
 from ebbtide.scheduler.model import Picture
 from ebbtide.scheduler.policy import Turn, Waits, turns
 
 
 def explain(picture: Picture, name: JobId, now: dt.datetime) -> Why | None:
-    """Say what keeps a job waiting; None if it waits for no turn of the scheduler's."""
+    """Say what keeps a job waiting; None if nothing does that the scheduler knows of."""
     one = picture.world.jobs.get(name)
+    if one is not None and one.is_live:
+        return _placed(picture, one, now)
     if one is None or one.stage != "waiting":
         return None
     position = 1 + [job for _, _, job in picture.order].index(name)
@@ -26,6 +32,39 @@ def explain(picture: Picture, name: JobId, now: dt.datetime) -> Why | None:
     blocker = _gang(last.job) if last is not None else "none"
     detail = f"jobs ahead of it go first; the one that waits for room: {blocker}"
     return Why(code="queue.behind", detail=detail, position=position)
+
+
+def _placed(picture: Picture, one: Job, now: dt.datetime) -> Why | None:
+    """Say what keeps a job that has its places from going on: a node, or its back-off."""
+    there = nodes_of(one.placement) if one.placement is not None else ()
+    away = [node for node in map(picture.world.nodes.get, there) if node and not _answers(node)]
+    if away:
+        lost = next((node for node in away if node.reachability == "lost"), None)
+        return Why(code="nodes.away", detail=_away(one, lost or away[0]))
+    if one.not_before is None or one.not_before <= now or one.attempt_stop is not None:
+        return None
+    return Why(code="backoff", detail=_backoff(one, now), until=one.not_before)
+
+
+def _answers(node: Node) -> bool:
+    return node.reachability == "ready"
+
+
+def _away(one: Job, node: Node) -> str:
+    if node.reachability == "suspect":
+        return f"its node {node.name} is suspect: it goes on, or ends, once that node answers"
+    if one.spec.when_cut_off == "stop":
+        return f"its node {node.name} is lost: it starts again elsewhere"
+    return (
+        f'its node {node.name} is lost, and it may still run there (when_cut_off = "run"): it goes '
+        f"on once that node answers, or once somebody vouches that it is off: "
+        f"ebb node fence {node.name}"
+    )
+
+
+def _backoff(one: Job, now: dt.datetime) -> str:
+    left = (one.not_before - now).total_seconds() if one.not_before is not None else 0.0
+    return f"it failed and starts again in {max(0.0, left):.0f} s"
 
 
 def _said(picture: Picture, turn: Turn, position: int, now: dt.datetime) -> Why:
@@ -44,8 +83,7 @@ def _because(picture: Picture, one: Job, waits: Waits, now: dt.datetime) -> tupl
                 return "stopping", "it was asked to stop"
             return "places.leaving", "its former places are being given back"
         case "backoff":
-            left = (one.not_before - now).total_seconds() if one.not_before is not None else 0.0
-            return "backoff", f"it failed and starts again in {max(0.0, left):.0f} s"
+            return "backoff", _backoff(one, now)
         case "quota":
             return "quota.ceiling", _quota(picture, one)
         case "room":
