@@ -3,7 +3,7 @@
 import pytest
 
 from ebbtide.contracts.errors import Malformed
-from ebbtide.contracts.events import AttemptStopRequested, JobRestarting
+from ebbtide.contracts.events import AttemptStopRequested, JobRestarting, NodeChange
 from ebbtide.contracts.ids import JobId
 from ebbtide.testing.agents import LEASE_S
 from ebbtide.testing.builders import registration, spec
@@ -111,6 +111,20 @@ async def test_a_fence_frees_a_job_that_runs_on_when_cut_off(seed: int) -> None:
     assert (_node_of(stage, job), stage.job(job).attempt) == (other, 2)
 
 
+@pytest.mark.parametrize("wishes", [("drain", "fence"), ("fence", "drain")])
+async def test_of_two_wishes_at_once_a_fence_takes_none_back(
+    wishes: tuple[NodeChange, ...],
+) -> None:
+    stage, _, here, _ = await _two_nodes(0, when_cut_off="run")
+    stage.agents[here].connected = False
+    await stage.pass_time(3 * LEASE_S, step_s=1)
+    for wish in wishes:
+        await stage.change(here, wish)
+    await stage.rest()
+    told = stage.world.node_named(here)
+    assert (told.cordon, told.fenced_at > 0, told.wish) == ("drain", True, None)
+
+
 async def test_nobody_can_vouch_for_a_node_that_answers() -> None:
     stage, _, here, _ = await _two_nodes(0)
     with pytest.raises(Malformed, match="is ready"):
@@ -126,7 +140,7 @@ async def test_a_fence_of_a_node_that_returns_at_that_moment_is_void(seed: int) 
     stage.agents[here].connected = True
     await stage.pass_time(1)
     told = stage.world.node_named(here)
-    assert told.asked is None
+    assert told.wish is None
     if not told.fenced_at:
         assert (_node_of(stage, job), stage.job(job).attempt) == (here, 1)
 

@@ -22,6 +22,7 @@ from ebbtide.contracts.events.node import NodeEvent
 from ebbtide.contracts.ids import NodeName, NodeNumber, PoolName
 
 Reachability = Literal["ready", "suspect", "lost"]
+Use = Cordon | Literal["uncordon"]
 _CHANGE = msgspec.structs.replace
 
 
@@ -30,7 +31,8 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
 
     ``lost_at`` and ``fenced_at`` are positions: what was placed before ``lost_at`` and has
     ``when_cut_off = "stop"``, and all that was placed before ``fenced_at``, runs there no more.
-    ``asked`` is a person's wish that node_health has not answered yet.
+    ``asked`` and ``fence_asked`` are wishes of people that node_health has not answered yet. Of
+    the first kind the newest counts; a fence is no other use of a node, so it takes none back.
     """
 
     number: NodeNumber
@@ -45,8 +47,15 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     fenced_at: int = 0
     cordon: Cordon | None = None
     cordon_why: str = ""
-    asked: NodeChange | None = None
+    asked: Use | None = None
     asked_why: str = ""
+    fence_asked: bool = False
+    fence_why: str = ""
+
+    @property
+    def wish(self) -> NodeChange | None:
+        """Give what somebody asked of the node and still waits for."""
+        return "fence" if self.fence_asked else self.asked
 
     @property
     def takes_work(self) -> bool:
@@ -74,18 +83,23 @@ def evolve(node: Node | None, recorded: Recorded, event: NodeEvent) -> Node:
             return _CHANGE(node, reachability="lost", lost_at=at)
         case NodeReturned():
             # A node that answers can say itself what runs there: a fence asked for is void.
-            asked = None if node.asked == "fence" else node.asked
-            return _CHANGE(node, reachability="ready", asked=asked)
+            return _CHANGE(node, reachability="ready", fence_asked=False)
         case NodeFenced():
-            return _CHANGE(node, fenced_at=at, asked=None)
+            return _CHANGE(node, fenced_at=at, fence_asked=False)
         case NodeChangeRequested():
-            return _CHANGE(node, asked=event.change, asked_why=event.reason)
+            return _wished(node, event)
         case NodeCordoned():
             return _CHANGE(node, cordon=event.mode, cordon_why=event.why, asked=None)
         case NodeUncordoned():
             return _CHANGE(node, cordon=None, cordon_why="", asked=None)
         case _:
             assert_never(event)
+
+
+def _wished(node: Node, event: NodeChangeRequested) -> Node:
+    if event.change == "fence":
+        return _CHANGE(node, fence_asked=True, fence_why=event.reason)
+    return _CHANGE(node, asked=event.change, asked_why=event.reason)
 
 
 def _joined(node: Node | None, recorded: Recorded, event: NodeJoined) -> Node:

@@ -109,6 +109,8 @@ def change_node(known: Node, asked: ChangeNode, actor: str) -> Unit | Rejected |
             detail=f"node {known.name} is {known.reachability}: its agent says what runs there",
             hint="drain it; or switch it off, and fence it once it is lost",
         )
+    if asked.change == "fence" and known.fence_asked:
+        return None
     if asked.change == known.asked or (asked.change == known.cordon and known.asked is None):
         return None
     if asked.change == "uncordon" and known.cordon is None and known.asked is None:

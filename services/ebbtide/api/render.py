@@ -78,7 +78,7 @@ def node_detail(node: Node, picture: Picture, sees: Callable[[Workspace], bool])
 
 def _node_fields(node: Node, picture: Picture) -> dict[str, object]:
     fields = {name: getattr(node, name) for name in _SAME_OF_NODES}
-    return {**fields, "free": picture.free(node)}
+    return {**fields, "asked": node.wish, "free": picture.free(node)}
 
 
 _SAME_OF_NODES = frozenset(NodeView.__struct_fields__) & frozenset(Node.__struct_fields__)

@@ -14,7 +14,6 @@ import msgspec
 from ebbtide.chassis.service import Decision
 from ebbtide.contracts.envelope import Append, Unit
 from ebbtide.contracts.events import (
-    NodeChange,
     NodeCordoned,
     NodeEvent,
     NodeFenced,
@@ -25,7 +24,7 @@ from ebbtide.contracts.events import (
 )
 from ebbtide.contracts.ids import NodeName
 from ebbtide.model import node
-from ebbtide.model.node import Node
+from ebbtide.model.node import Node, Use
 from ebbtide.node_health.model import Picture, Sight
 
 
@@ -82,17 +81,18 @@ def decide(
 def _verdict(
     one: Node, sight: Sight, limits: Limits, silent_s: float, is_expelled: bool
 ) -> NodeEvent | None:
+    # An agent that was expelled may renew for a moment yet, until its connection is ended.
+    renews = not is_expelled and _renews(one, sight, limits, silent_s)
+    is_back = renews and one.reachability != "ready"
+    if one.fence_asked and not is_back:
+        return NodeFenced(node=one.number, why=one.fence_why)
     if one.asked is not None:
         return _answer(one, one.asked)
     if is_expelled and one.reachability == "ready":
         return NodeSuspected(node=one.number, why="its token was revoked")
     why = f"its lease was not renewed for {silent_s:.1f} s"
     if silent_s <= limits.suspect_s:
-        renewed = one.name in sight.leases and not sight.leases[one.name].lease.taken
-        # An agent that was expelled may renew for a moment yet, until its connection is ended.
-        if one.reachability != "ready" and not is_expelled and renewed and _is_fresh(one, sight):
-            return NodeReturned(node=one.number)
-        return None
+        return NodeReturned(node=one.number) if is_back else None
     if one.reachability == "ready":
         return NodeSuspected(node=one.number, why=why)
     if (
@@ -104,11 +104,9 @@ def _verdict(
     return None
 
 
-def _answer(one: Node, asked: NodeChange) -> NodeEvent:
+def _answer(one: Node, asked: Use) -> NodeEvent:
     """Do what a person asked; api refused what cannot be."""
     match asked:
-        case "fence":
-            return NodeFenced(node=one.number, why=one.asked_why)
         case "uncordon":
             return NodeUncordoned(node=one.number)
         case "cordon" | "drain" | "move":
@@ -117,12 +115,14 @@ def _answer(one: Node, asked: NodeChange) -> NodeEvent:
             assert_never(asked)
 
 
-def _is_fresh(one: Node, sight: Sight) -> bool:
-    """Say whether the renewal was seen after this process began to see.
+def _renews(one: Node, sight: Sight, limits: Limits, silent_s: float) -> bool:
+    """Say whether a renewal was seen, lately and after this process began to see.
 
     An old value proves nothing.
     """
-    seen = sight.leases[one.name]
+    seen = sight.leases.get(one.name)
+    if seen is None or seen.lease.taken or silent_s > limits.suspect_s:
+        return False
     return seen.renewed and seen.at_s > sight.since_s
 
 

@@ -47,7 +47,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 class NodeHealth(Folding[Picture]):
     """The node-health service: a picture of nodes, and a sight of leases."""
 
-    fold_version = 3
+    fold_version = 4
 
     def __init__(self, context: Context, limits: Limits) -> None:
         super().__init__(CARD, Picture)

@@ -7,7 +7,7 @@ import pytest
 
 from ebbtide.contracts.agents import Lease
 from ebbtide.contracts.envelope import Append
-from ebbtide.contracts.events import NodeLost, NodeReturned, NodeSuspected
+from ebbtide.contracts.events import NodeFenced, NodeLost, NodeReturned, NodeSuspected
 from ebbtide.contracts.events.token import TokenCreated, TokenKind, TokenRevoked
 from ebbtide.contracts.ids import NodeName, NodeNumber, PoolName, TokenId
 from ebbtide.model.node import Node, Reachability
@@ -217,3 +217,16 @@ def test_a_lease_is_not_taken_while_its_agent_may_count_on_it() -> None:
     sight = Sight(leases={N1: _seen(0, lease_ms=600_000)})
     assert _verdict("suspect", sight, 599) == (None, False)
     assert _verdict("suspect", sight, 601) == (None, True)
+
+
+@pytest.mark.parametrize(
+    ("sight", "said"), [(Sight(leases={N1: _seen(100)}), NodeReturned), (Sight(), NodeFenced)]
+)
+def test_a_fence_is_done_only_while_the_node_is_silent(sight: Sight, said: type) -> None:
+    """Who runs on at its own word must not have its work started elsewhere meanwhile."""
+    picture = _picture("lost")
+    picture.nodes[NodeNumber(1)] = msgspec.structs.replace(
+        picture.nodes[NodeNumber(1)], fence_asked=True
+    )
+    units = decide(picture, sight, LIMITS, 140, NOW).decision.units
+    assert [type(append.body) for unit in units for append in unit.appends] == [said]
