@@ -5,21 +5,32 @@ import time
 import click
 
 from ebbtide.cli import exits
-from ebbtide.cli.printing import put, put_json, say, table
+from ebbtide.cli.printing import clean, put, put_json, say, table
 from ebbtide.cli.run import SETTINGS, json_option, run
 from ebbtide.client import Client
 from ebbtide.contracts.errors import Unavailable
 from ebbtide.contracts.events.node import NodeChange
 from ebbtide.contracts.http import NodeDetail, NodeView
+from ebbtide.contracts.ids import is_name
 from ebbtide.contracts.units import show_quantity
 
 HEADERS = ("NODE", "POOL", "STATE", "JOBS", "FREE / CAPACITY")
 WORK_HEADERS = ("JOB", "NAME", "WORKSPACE", "PHASE", "ATTEMPT", "WORKERS")
 DONE_WITHIN_S = 5.0
 LOOK_EVERY_S = 0.5
+DRAINS = ("drain", "move")
 
 _reason = click.option("--reason", default="", help="Told to whoever asks why.")
-_name = click.argument("name", metavar="NODE")
+
+
+def _named(_context: click.Context, _parameter: click.Parameter, name: str) -> str:
+    """Refuse what cannot name a node before it becomes a part of an address."""
+    if not is_name(name):
+        raise click.BadParameter(f"{name[:80]!r} cannot name a node")
+    return name
+
+
+_name = click.argument("name", metavar="NODE", callback=_named)
 
 
 @click.group("node", context_settings=SETTINGS)
@@ -53,8 +64,12 @@ def show(name: str, as_json: bool) -> None:
     if as_json:
         put_json(node)
         return
-    put(f"{node.name}  {state(node)}  pool {node.pool}  {node.address}  boot {node.boot}")
-    put(_room(node.free, node.capacity))
+    put(clean(f"{node.name}  {state(node)}  pool {node.pool}  {node.address}  boot {node.boot}"))
+    if node.cordon_why:
+        put(clean(f"{node.cordon}: {node.cordon_why}"))
+    if node.asked is not None:
+        put(f"{node.asked} is asked for, and done once node_health runs")
+    put(clean(_room(node.free, node.capacity)))
     rows = [
         (one.id, one.name, one.workspace, one.phase, str(one.attempt), str(one.workers))
         for one in node.work
@@ -86,7 +101,7 @@ def uncordon(name: str, reason: str, as_json: bool) -> None:
 @click.option("--move", is_flag=True, help="Have jobs save, leave and go on elsewhere.")
 @click.option("--wait", is_flag=True, help="Wait until the node is empty, and tell how it goes.")
 @json_option
-def drain(name: str, reason: str, move: bool, wait: bool, as_json: bool) -> None:
+def drain(name: str, reason: str, move: bool, wait: bool, as_json: bool) -> int | None:
     """Empty a node: no new work, and what runs there may end, or is moved.
 
     A moved job starts again elsewhere from its newest checkpoint; that uses up none of its
@@ -94,13 +109,19 @@ def drain(name: str, reason: str, move: bool, wait: bool, as_json: bool) -> None
     """
     with Client.from_environment() as client:
         node = _asked(client, name, "move" if move else "drain", reason)
-        while wait and node.jobs:
-            say(f"{name}: {_jobs(node.jobs)} left")
-            before = node.jobs
-            while node.jobs == before:
-                time.sleep(LOOK_EVERY_S)
-                node = client.node(name)
+        told = ""
+        while wait and node.jobs and node.cordon in DRAINS:
+            line = f"{name}: {state(node)}, {_jobs(node.jobs)} left"
+            if line != told:
+                say(line)
+            told = line
+            time.sleep(LOOK_EVERY_S)
+            node = client.node(name)
     _tell(node, as_json)
+    if wait and node.cordon not in DRAINS:
+        say(f"somebody asked otherwise meanwhile: {name} is not drained any more")
+        return exits.REFUSED
+    return None
 
 
 @command.command("fence")

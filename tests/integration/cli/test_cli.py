@@ -13,6 +13,8 @@ import pytest
 
 from ebbtide.cli import exits
 from ebbtide.contracts.agents import LogChunk, LogRead
+from ebbtide.contracts.envelope import Append
+from ebbtide.contracts.events import NodeChangeRequested, NodeCordoned, NodeUncordoned
 from ebbtide.contracts.ids import JobId
 from ebbtide.testing import said
 from ebbtide.testing.door import RunningDoor
@@ -335,6 +337,44 @@ async def test_nodes_are_listed_with_what_is_free(api: RunningDoor) -> None:
         "1",
         "cpu 3 / 4, memory 15Gi / 16Gi",
     ]
+
+
+async def test_a_node_is_shown_with_why_it_is_cordoned_and_what_is_still_asked(
+    api: RunningDoor,
+) -> None:
+    await api.say(said.joined())
+    cordoned = NodeCordoned(node=said.NODE, mode="drain", why="new\nfans")
+    await api.say(Append(stream=f"node-{said.NODE}", body=cordoned))
+    wish = NodeChangeRequested(node=said.NODE, change="uncordon")
+    await api.say(Append(stream=f"node-{said.NODE}", body=wish))
+    lines = (await _ebb(api, "node", "show", said.NAME)).out.splitlines()
+    assert lines[1:3] == [
+        "drain: new\\nfans",
+        "uncordon is asked for, and done once node_health runs",
+    ]
+
+
+async def test_who_waits_for_a_drain_is_told_when_somebody_takes_it_back(api: RunningDoor) -> None:
+    job, stream = await api.submit(), f"node-{said.NODE}"
+    await api.say(said.joined(), said.held(job), said.placed(job))
+    process = await _start(api, "node", "drain", said.NAME, "--wait")
+    assert process.stderr is not None
+
+    async def asked() -> bool:
+        return len(await api.log.read_stream(stream)) > 1
+
+    await wait_until(asked, "the drain is asked for")
+    await api.say(Append(stream=stream, body=NodeCordoned(node=said.NODE, mode="drain", why="")))
+    assert b"draining, 1 job left" in await process.stderr.readline()
+    await api.say(Append(stream=stream, body=NodeUncordoned(node=said.NODE)))
+    done = await _finish(process)
+    assert (done.code, "not drained any more" in done.err) == (exits.REFUSED, True)
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "../jobs", "N1", "n1\n"])
+async def test_what_cannot_name_a_node_is_named(api: RunningDoor, name: str) -> None:
+    done = await _ebb(api, "node", "cordon", name)
+    assert (done.code, repr(name) in done.err) == (exits.USAGE, True)
 
 
 async def test_a_reader_that_leaves_early_is_no_error(api: RunningDoor) -> None:
