@@ -236,9 +236,17 @@ class Checks:
                 raise self._break(recorded, f"committed although attempt {job.attempt} has begun")
 
     def _measure(self, recorded: Recorded) -> None:
+        """Compute what is free on a node whose facts are new, less what is placed there."""
         event = recorded.body
-        if isinstance(event, NodeJoined) and event.node not in self._free:
-            self._free[event.node] = fit.empty(self._world.nodes[event.node])
+        if not isinstance(event, NodeJoined):
+            return
+        free = self._free[event.node] = fit.empty(self._world.nodes[event.node])
+        for job in self._world.jobs.values():
+            if job.placement is None:
+                continue
+            for place, need in zip(job.placement.places, needs_of(job.spec), strict=True):
+                if place.node == event.node:
+                    fit.hold(free, place, need)
 
 
 def _stage_after(event: Event, stage: str) -> str:
