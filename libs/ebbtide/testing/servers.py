@@ -59,6 +59,10 @@ def wait_until_dead(pid: int, timeout_s: float = 10.0) -> None:
         os.close(descriptor)
 
 
+def _children(pid: int) -> list[int]:
+    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
 def apart(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
     """Run a coroutine in a thread with a loop of its own: the caller may have one running."""
     box: list[T] = []
@@ -122,11 +126,17 @@ class Process:
         os.kill(self.pid, number)
 
     def kill(self) -> None:
-        """End it without warning, as a crash does."""
+        """End it without warning, as a crash does, and return once none of its processes is left.
+
+        One of Postgres's may answer a last call before it sees that its parent is dead.
+        """
         if self._popen is not None:
+            children = _children(self._popen.pid)
             self._popen.send_signal(signal.SIGKILL)
             self._popen.wait()
             self._popen = None
+            for child in children:
+                wait_until_dead(child)
 
     def stop(self) -> None:
         """End it in order."""
