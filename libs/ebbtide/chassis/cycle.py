@@ -44,7 +44,7 @@ class Folding(Generic[P]):
     """A service's picture, restored and folded. Who extends it decides, and may have effects."""
 
     rules = 1
-    fold_version = 3
+    fold_version = 4
 
     def __init__(self, card: Card, picture: type[P]) -> None:
         self.name = card.name

@@ -79,6 +79,7 @@ def facts(given: Settings, environ: Mapping[str, str]) -> Facts:
         lease_s=given.lease_s,
         cgroup=given.agent_cgroup,
         boot=boot_id(),
+        token=Secret(given.agent_token),
     )
 
 

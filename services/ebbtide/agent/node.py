@@ -33,9 +33,10 @@ from ebbtide.agent.supervisor import Parts, Supervisor
 from ebbtide.agent.tombstones import Tombstones
 from ebbtide.chassis.bus import Bus, Entry, Message, Subscription
 from ebbtide.chassis.clock import boottime_s, random_bytes
-from ebbtide.contracts import subjects
+from ebbtide.chassis.settings import Secret
+from ebbtide.contracts import seals, subjects
 from ebbtide.contracts.agents import Desired, Registered, Registration
-from ebbtide.contracts.errors import EbbtideError, Unavailable
+from ebbtide.contracts.errors import EbbtideError, Malformed, Unavailable
 from ebbtide.contracts.ids import NodeName, PoolName
 
 REGISTER_EVERY_S = 60.0
@@ -66,6 +67,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     lease_s: float = 180.0
     cgroup: str = ""
     boot: str = ""
+    token: Secret = Secret()
 
 
 class Busy(EbbtideError):
@@ -168,8 +170,9 @@ class Node:
 
     async def _on_desired(self, entry: Entry) -> None:
         try:
-            desired = _desired.decode(entry.value)
-        except msgspec.MsgspecError as error:
+            body = seals.unseal(self._facts.node, entry.value, self._facts.token)
+            desired = _desired.decode(body)
+        except (Malformed, msgspec.MsgspecError) as error:
             _log.error("desired.malformed", revision=entry.revision, error=str(error))
             return
         self.supervisor.take(desired)

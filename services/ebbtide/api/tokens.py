@@ -4,7 +4,6 @@ Pure. A token is known by the hash of its whole text; the comparison takes the s
 wrong, and nothing here ever says which part was.
 """
 
-import hashlib
 import hmac
 from collections.abc import Mapping
 from typing import Literal, get_args
@@ -15,6 +14,7 @@ from ebbtide.api.model import Token
 from ebbtide.contracts.errors import Malformed, Rejected
 from ebbtide.contracts.events import TokenCreated, TokenKind
 from ebbtide.contracts.ids import TokenId, Workspace, is_job_id, is_name
+from ebbtide.contracts.seals import fingerprint
 
 Kind = Literal["admin", "member", "viewer"]
 TOKEN_MAX = 200
@@ -45,11 +45,6 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
     def may_write(self) -> bool:
         """Say whether they may submit and stop."""
         return self.kind != "viewer"
-
-
-def fingerprint(token: str) -> str:
-    """Give the hash under which a token is remembered."""
-    return hashlib.sha256(token.encode()).hexdigest()
 
 
 def recognise(tokens: Mapping[TokenId, Token], text: str) -> Token | None:

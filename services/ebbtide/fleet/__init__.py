@@ -6,7 +6,7 @@ CARD = Card(
     name="fleet",
     duty="desired state out to agents, their reports in",
     owns=("workers-",),
-    reads=("job-", "workers-", "pool-", "node-"),
+    reads=("job-", "workers-", "pool-", "node-", "token-"),
     emits=(
         "node.joined",
         "worker.started",

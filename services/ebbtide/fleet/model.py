@@ -7,8 +7,14 @@ What agents have said and the log does not hold yet is not in the picture: it is
 import msgspec
 
 from ebbtide.contracts.envelope import Recorded
-from ebbtide.contracts.events import WorkerEnded, WorkerStarted, job_of
-from ebbtide.contracts.ids import JobId, NodeNumber
+from ebbtide.contracts.events import (
+    TokenCreated,
+    TokenRevoked,
+    WorkerEnded,
+    WorkerStarted,
+    job_of,
+)
+from ebbtide.contracts.ids import JobId, NodeName, NodeNumber, TokenId
 from ebbtide.model.job import Job
 from ebbtide.model.job_places import nodes_of
 from ebbtide.model.node import Node
@@ -30,7 +36,8 @@ class Picture(msgspec.Struct, kw_only=True):
     """``on_node`` lists jobs whose live attempt has workers there; ``shaken`` jobs lost a node.
 
     ``touched`` are nodes whose desired state may have changed since the shell looked; ``eased``
-    are those that merely have less to do: nobody there waits for the word.
+    are those that merely have less to do: nobody there waits for the word. ``keys`` are the
+    fingerprints of the tokens with which the agent of a node may come.
     """
 
     epoch: int = 0
@@ -43,6 +50,7 @@ class Picture(msgspec.Struct, kw_only=True):
     delayed: dict[JobId, None] = {}
     touched: dict[NodeNumber, None] = {}
     eased: dict[NodeNumber, None] = {}
+    keys: dict[NodeName, dict[TokenId, str]] = {}
 
     def apply(self, recorded: Recorded) -> None:
         """Fold one event."""
@@ -51,6 +59,9 @@ class Picture(msgspec.Struct, kw_only=True):
         if isinstance(event, WorkerStarted | WorkerEnded):
             self._worker(recorded, event)
             return
+        if isinstance(event, TokenCreated | TokenRevoked):
+            self._token(event)
+            return
         job_id = job_of(event)
         before = self.world.jobs.get(job_id) if job_id is not None else None
         seen = self.world.apply(recorded)
@@ -58,6 +69,23 @@ class Picture(msgspec.Struct, kw_only=True):
             self._job(before, seen)
         elif isinstance(seen, Node):
             self._node(seen)
+
+    def _token(self, event: TokenCreated | TokenRevoked) -> None:
+        """Have a node's orders sealed anew when its agent has other tokens."""
+        if isinstance(event, TokenCreated):
+            if event.kind == "agent":
+                self._keep(NodeName(event.subject), {event.token: event.secret_sha256}, None)
+            return
+        for name, keys in self.keys.items():
+            if event.token in keys:
+                self._keep(name, {}, event.token)
+                return
+
+    def _keep(self, name: NodeName, new: dict[TokenId, str], gone: TokenId | None) -> None:
+        keys = {**self.keys.get(name, {}), **new}
+        self.keys[name] = {token: key for token, key in keys.items() if token != gone}
+        if (number := self.world.numbers.get(name)) is not None:
+            self.touched[number] = None
 
     def _worker(self, recorded: Recorded, event: WorkerStarted | WorkerEnded) -> None:
         if event.job not in self.world.jobs:

@@ -6,24 +6,24 @@ after every re-connection, each minute, and for the nodes that an event touched.
 
 import asyncio
 import datetime as dt
-from collections.abc import Callable, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, TypeVar
 
 import msgspec
 import structlog
 
 from ebbtide.chassis.asked import Asked, is_agents_own
-from ebbtide.chassis.bus import Bus, Message, Subscription
+from ebbtide.chassis.bus import Entry, Message, Subscription
 from ebbtide.chassis.context import Context, Part
 from ebbtide.chassis.cycle import Cycle, Folding
 from ebbtide.chassis.ears import Ears
 from ebbtide.chassis.effector import Effector
 from ebbtide.chassis.service import Decision
-from ebbtide.contracts import subjects
+from ebbtide.contracts import seals, subjects
 from ebbtide.contracts.agents import Desired, Registered, Registration, Report, ReportAck
 from ebbtide.contracts.envelope import Recorded
 from ebbtide.contracts.errors import Conflict, Malformed
-from ebbtide.contracts.ids import NodeNumber
+from ebbtide.contracts.ids import NodeName, NodeNumber, TokenId
 from ebbtide.contracts.units import DEVICES_MAX
 from ebbtide.fleet import CARD
 from ebbtide.fleet.desired import desired
@@ -40,6 +40,17 @@ Said = TypeVar("Said", Report, Registration)
 _log = structlog.get_logger()
 
 
+class Written(NamedTuple):
+    """A node's desired state as its key holds it, and the tokens under which it is sealed."""
+
+    desired: Desired
+    revision: int
+    tokens: frozenset[TokenId]
+
+
+NOTHING = Written(Desired(epoch=0, position=0), 0, frozenset())
+
+
 class Fleet(Folding[Picture]):
     """The fleet service: a picture, an inbox, and the two effects on the bus."""
 
@@ -50,7 +61,7 @@ class Fleet(Folding[Picture]):
         self._inbox = Inbox()
         self._reports: Asked[Report] = Asked(context.clock)
         self._registrations: Asked[Registration] = Asked(context.clock)
-        self._written: dict[NodeNumber, tuple[Desired, int]] = {}
+        self._written: dict[NodeNumber, Written] = {}
         self._due: dict[NodeNumber, None] = {}
         self._eased: dict[NodeNumber, None] = {}
         self._easing: asyncio.TimerHandle | None = None
@@ -197,17 +208,19 @@ class Fleet(Folding[Picture]):
     async def _write(self, number: NodeNumber, wanted: Desired) -> None:
         node = self.picture.world.nodes[number]
         bucket = subjects.desired_bucket(self._cell)
+        keys = self.picture.keys.get(node.name, {})
         if number not in self._written:
-            self._written[number] = await _read(self._bus, bucket, node.name)
-        last, revision = self._written[number]
-        if (last.epoch, last.attempts) == (wanted.epoch, wanted.attempts):
+            entry = await self._bus.kv_get(bucket, node.name)
+            self._written[number] = NOTHING if entry is None else read(node.name, entry, keys)
+        last, revision, tokens = self._written[number]
+        same = (last.epoch, last.attempts) == (wanted.epoch, wanted.attempts)
+        if same and tokens == keys.keys():
             return
         if (last.epoch, last.position) > (wanted.epoch, wanted.position):
             return  # another replica has read further; what it read will have us look again
         try:
-            revision = await self._bus.kv_put(
-                bucket, node.name, msgspec.json.encode(wanted), revision
-            )
+            value = seals.seal(node.name, msgspec.json.encode(wanted), keys)
+            revision = await self._bus.kv_put(bucket, node.name, value, revision)
         except Conflict:
             self._written.pop(number)
             raise
@@ -215,7 +228,7 @@ class Fleet(Folding[Picture]):
             # One node's orders that no message can carry must not keep the others from theirs.
             _log.error("desired.too_large", node=node.name, error=str(error))
             return
-        self._written[number] = (wanted, revision)
+        self._written[number] = Written(wanted, revision, frozenset(keys))
 
 
 def _said(cell: str, message: Message, kind: type[Said]) -> Said | None:
@@ -234,11 +247,15 @@ def _said(cell: str, message: Message, kind: type[Said]) -> Said | None:
     return said
 
 
-async def _read(bus: Bus, bucket: str, name: str) -> tuple[Desired, int]:
-    entry = await bus.kv_get(bucket, name)
-    if entry is None:
-        return Desired(epoch=0, position=0), 0
-    return msgspec.json.decode(entry.value, type=Desired), entry.revision
+def read(name: NodeName, entry: Entry, keys: Mapping[TokenId, str]) -> Written:
+    """Read what a key holds; what no fleet wrote there counts as nothing, and is written over."""
+    try:
+        seals.check(name, entry.value, keys)
+        desired = msgspec.json.decode(seals.body_of(entry.value), type=Desired)
+    except (Malformed, msgspec.MsgspecError) as error:
+        _log.warning("desired.not_ours", node=name, error=str(error))
+        return NOTHING._replace(revision=entry.revision)
+    return Written(desired, entry.revision, seals.tokens_of(entry.value))
 
 
 def parts(context: Context) -> list[Part]:

@@ -18,6 +18,7 @@ from ebbtide.agent import cgroups
 from ebbtide.agent.lives import Lives
 from ebbtide.agent.node import Facts, Node
 from ebbtide.chassis.bus import Bus, Message
+from ebbtide.chassis.settings import Secret
 from ebbtide.contracts import subjects
 from ebbtide.contracts.agents import (
     Desired,
@@ -171,6 +172,7 @@ class Rig:
         self.bus = server.connect(NODE)
         self.node: Node | None = None
         self.lease_s = 180.0
+        self.token = ""
         self.capacity = {"cpu": 4000, "memory": 4096}
         self._task: asyncio.Task[None] | None = None
 
@@ -187,6 +189,7 @@ class Rig:
             home=str(Path.home()),
             lease_s=self.lease_s,
             boot="boot",
+            token=Secret(self.token),
         )
 
     def start_agent(self) -> None:

@@ -1,9 +1,11 @@
 """Orders to end: SIGTERM to the group, a grace, then nothing is left; and tombstones."""
 
 import msgspec
-from tests.integration.agent.rig import Rig, attempt, lives, shell
+from tests.integration.agent.rig import NODE, Rig, attempt, lives, shell
 
-from ebbtide.contracts.agents import DesiredAttempt, WorkerState
+from ebbtide.contracts import seals, subjects
+from ebbtide.contracts.agents import Desired, DesiredAttempt, WorkerState
+from ebbtide.contracts.ids import TokenId
 from ebbtide.contracts.outcomes import EndCause
 from ebbtide.testing.waiting import wait_until
 
@@ -135,3 +137,19 @@ async def test_an_earlier_attempt_never_starts_after_a_later_was_seen(rig: Rig) 
     await rig.fleet.ended(attempt=2)
     await rig.fleet.desire(shell("true"))
     assert (await rig.fleet.ended(attempt=1)).cause is EndCause.NOT_STARTED
+
+
+async def test_an_agent_with_a_token_takes_orders_only_under_its_seal(rig: Rig) -> None:
+    """Another agent could have the server itself write here, but knows no seal."""
+    rig.token = "ebb_agent_a1_secret"
+    await rig.restart_agent()
+    bucket = subjects.desired_bucket(rig.fleet.cell)
+    body = msgspec.json.encode(Desired(epoch=1, position=9, attempts=(shell("echo forged"),)))
+    keys = {TokenId("a1"): seals.fingerprint(rig.token)}
+    revision = await rig.fleet.bus.kv_put(bucket, NODE, body, 0)
+    other = seals.seal("n2", body, keys)
+    revision = await rig.fleet.bus.kv_put(bucket, NODE, other, revision)
+    true = msgspec.json.encode(Desired(epoch=1, position=8, attempts=(shell("true", number=2),)))
+    await rig.fleet.bus.kv_put(bucket, NODE, seals.seal(NODE, true, keys), revision)
+    assert (await rig.fleet.ended(number=2)).status == 0
+    assert rig.fleet.state(number=1) is None

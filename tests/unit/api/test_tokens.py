@@ -9,7 +9,6 @@ from ebbtide.api.tokens import (
     Principal,
     adopt,
     check_subject,
-    fingerprint,
     mint,
     principal_of,
     recognise,
@@ -17,6 +16,7 @@ from ebbtide.api.tokens import (
 from ebbtide.contracts.errors import Malformed
 from ebbtide.contracts.events import TokenCreated, TokenKind
 from ebbtide.contracts.ids import TokenId, Workspace
+from ebbtide.contracts.seals import fingerprint
 from ebbtide.testing.builders import START, job_name
 
 RANDOM = bytes(range(ID_BYTES + SECRET_BYTES))

@@ -5,14 +5,21 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import msgspec
+import pytest
 
 from ebbtide.chassis.context import Context
-from ebbtide.contracts import subjects
+from ebbtide.contracts import seals, subjects
 from ebbtide.contracts.agents import Desired
-from ebbtide.contracts.envelope import Append
+from ebbtide.contracts.envelope import Append, Recorded
 from ebbtide.contracts.errors import Malformed, Rejected
-from ebbtide.contracts.events import GangPlaced, NodeJoined, Place
-from ebbtide.contracts.ids import NodeNumber, PoolName, QuotaName, placement_id
+from ebbtide.contracts.events import (
+    GangPlaced,
+    NodeJoined,
+    Place,
+    TokenCreated,
+    TokenRevoked,
+)
+from ebbtide.contracts.ids import NodeNumber, PoolName, QuotaName, TokenId, placement_id
 from ebbtide.eventlog.memory import MemoryLog
 from ebbtide.eventlog.reader import Reader
 from ebbtide.fleet.desired import desired
@@ -20,12 +27,21 @@ from ebbtide.fleet.inbox import Inbox, Stale
 from ebbtide.fleet.model import Picture
 from ebbtide.fleet.shell import Fleet
 from ebbtide.model.job import Job
-from ebbtide.testing.builders import START, TEAM, VirtualClock, job_name, registration, spec
+from ebbtide.testing.builders import (
+    START,
+    TEAM,
+    VirtualClock,
+    job_name,
+    recorded,
+    registration,
+    spec,
+)
 from ebbtide.testing.bus import MemoryBus, MemoryServer
 from ebbtide.testing.logbook import decided, unit
 from ebbtide.testing.waiting import wait_until
 
 KEY = (1, job_name(1), 1)
+TOKEN = "ebb_agent_a1_secret"
 STALE = Stale(key=KEY, round=1)
 BUCKET = subjects.desired_bucket("main")
 
@@ -167,5 +183,57 @@ async def test_nodes_are_told_of_a_new_epoch_in_which_nothing_has_happened_yet()
     await fleet.write()
     entry = await bus.kv_get(BUCKET, "n1")
     assert entry is not None
-    told = msgspec.json.decode(entry.value, type=Desired)
+    told = msgspec.json.decode(seals.body_of(entry.value), type=Desired)
     assert (told.epoch, told.position) == (2, 1)
+
+
+def _token() -> Recorded:
+    key = seals.fingerprint(TOKEN)
+    body = TokenCreated(token=TokenId("a1"), kind="agent", subject="n1", secret_sha256=key)
+    return recorded(Append(stream="token-a1", body=body), position=8)
+
+
+def _revoked() -> Recorded:
+    body = TokenRevoked(token=TokenId("a1"))
+    return recorded(Append(stream="token-a1", body=body, expected=1), position=9)
+
+
+async def test_orders_are_sealed_under_the_tokens_of_the_nodes_agent() -> None:
+    fleet, bus = await _fleet("n1", "n2")
+    fleet.fold([_token()])
+    fleet.decide(START)
+    await fleet.settle(())
+    await fleet.write()
+    first, second = await bus.kv_get(BUCKET, "n1"), await bus.kv_get(BUCKET, "n2")
+    assert first is not None
+    assert second is not None
+    seals.unseal("n1", first.value, TOKEN)
+    with pytest.raises(Malformed):
+        seals.unseal("n1", second.value, TOKEN)
+
+
+async def test_a_new_token_opens_the_same_orders_and_a_revoked_one_does_no_more() -> None:
+    fleet, bus = await _fleet()
+    fleet.decide(START)
+    for told, opens in ((_token(), True), (_revoked(), False)):
+        fleet.fold([told])
+        await fleet.settle(())
+        await fleet.write()
+        entry = await bus.kv_get(BUCKET, "n1")
+        assert entry is not None
+        assert (seals.tokens_of(entry.value) == {"a1"}) == opens
+
+
+async def test_what_no_fleet_wrote_is_written_over_whatever_it_says() -> None:
+    fleet, bus = await _fleet()
+    fleet.fold([_token()])
+    lie = msgspec.json.encode(Desired(epoch=9, position=99_999))
+    for forged in (lie, b"{}\n" + lie, b'{"a1":"0"}\n' + lie, b"+OK", b""):
+        entry = await bus.kv_get(BUCKET, "n1")
+        await bus.kv_put(BUCKET, "n1", forged, entry.revision if entry is not None else 0)
+        await fleet._ask_again()
+        fleet.decide(START)
+        await fleet.write()
+        entry = await bus.kv_get(BUCKET, "n1")
+        assert entry is not None
+        seals.unseal("n1", entry.value, TOKEN)
