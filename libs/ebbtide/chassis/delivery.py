@@ -5,6 +5,7 @@ and that losing a connection does not cancel a handler in the middle of its work
 """
 
 import asyncio
+import contextvars
 from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar
@@ -53,6 +54,8 @@ class Feed(Generic[T]):
         self._waiting: deque[T] = deque()
         self._task: asyncio.Task[None] | None = None
         self._closed = False
+        # Handlers run as those who listen: what a speaker has set is not theirs.
+        self._context = contextvars.copy_context()
 
     def put(self, item: T) -> bool:
         """Queue an item; False if the handler is closed or hopelessly behind."""
@@ -60,7 +63,8 @@ class Feed(Generic[T]):
             return False
         self._waiting.append(item)
         if self._task is None:
-            self._task = asyncio.get_running_loop().create_task(self._run())
+            loop = asyncio.get_running_loop()
+            self._task = loop.create_task(self._run(), context=self._context)
         return True
 
     async def close(self) -> None:

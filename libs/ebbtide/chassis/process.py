@@ -12,7 +12,7 @@ import os
 import signal
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 import structlog
 
@@ -46,6 +46,15 @@ BUS_WAIT_S = 5.0
 DRAIN_S = 5.0
 REFOLD_S = 0.5
 """Until the relay raises the epoch of a log that was put back, a new life may be refused too."""
+
+
+class Telling(Protocol):
+    """A log that says when something was appended."""
+
+    async def listen(self, heard: Callable[[int], None]) -> None:
+        """Have ``heard`` called with the head's position after each commit of any process."""
+        ...
+
 
 T = TypeVar("T")
 _log = structlog.get_logger()
@@ -109,28 +118,49 @@ async def _life(
             environ=environ,
         )
         parts = [part for build in builds for part in build(context)]
-        try:
-            for part in parts:
-                await part.start()
-            await reader.start()
-            gc.collect()
-            gc.freeze()
-            await _work(parts, reader, _hearing(settings.cell, log, bus, reader, hear), stop)
-        finally:
-            await _drain(parts)
+        notice = hearing(settings.cell, log, bus, reader, hear)
+        await live(parts, reader, notice, stop, _settle_memory)
     finally:
         await bus.close()
         await log.close()
 
 
+def _settle_memory() -> None:
+    """Keep the collector from walking over pictures again and again: they live as long as we do."""
+    gc.collect()
+    gc.freeze()
+
+
+async def live(
+    parts: Sequence[Part],
+    reader: Reader,
+    notice: Callable[[], Awaitable[None]],
+    stop: asyncio.Event,
+    started: Callable[[], None],
+) -> None:
+    """Start every part, work until told to stop or until one raises, and drain.
+
+    ``notice`` makes the reader hear at once what others append; ``started`` is called when all
+    parts have started.
+    """
+    try:
+        for part in parts:
+            await part.start()
+        await reader.start()
+        started()
+        await _work(parts, reader, notice, stop)
+    finally:
+        await _drain(parts)
+
+
 async def _work(
     parts: Sequence[Part],
     reader: Reader,
-    hearing: Callable[[], Awaitable[None]],
+    notice: Callable[[], Awaitable[None]],
     stop: asyncio.Event,
 ) -> None:
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(reader.run()), group.create_task(_forever(hearing))]
+        tasks = [group.create_task(reader.run()), group.create_task(_forever(notice))]
         tasks += [group.create_task(part.run(), name=part.name) for part in parts]
         _log.info("process.running", parts=[part.name for part in parts])
         stopping = group.create_task(stop.wait())
@@ -139,19 +169,19 @@ async def _work(
             task.cancel()
 
 
-async def _forever(hearing: Callable[[], Awaitable[None]]) -> None:
+async def _forever(notice: Callable[[], Awaitable[None]]) -> None:
     """Begin to hear, again and again until the servers are ready for it."""
     while True:
         try:
-            await hearing()
+            await notice()
         except (Unavailable, NotFound):
             await asyncio.sleep(0.2)
         else:
             return
 
 
-def _hearing(
-    cell: str, log: PostgresLog, bus: Bus, reader: Reader, hear: Hear
+def hearing(
+    cell: str, log: Telling, bus: Bus, reader: Reader, hear: Hear
 ) -> Callable[[], Awaitable[None]]:
     """Give what makes the reader notice at once what other processes append."""
 

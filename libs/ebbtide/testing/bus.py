@@ -11,6 +11,7 @@ and lose answers, as a network would::
 """
 
 import asyncio
+import contextvars
 from collections.abc import Awaitable, Callable, Sequence
 
 from ebbtide.chassis.bus import Entry, Handler, Message, Outgoing, Subscription, Watcher
@@ -102,11 +103,13 @@ class _Follower:
         self._seen: Stream | None = None
         self._task: asyncio.Task[None] | None = None
         self._closed = False
+        self._context = contextvars.copy_context()
 
     def kick(self) -> None:
         """Look at the stream again."""
         if self._task is None and not self._closed:
-            self._task = asyncio.get_running_loop().create_task(self._run())
+            loop = asyncio.get_running_loop()
+            self._task = loop.create_task(self._run(), context=self._context)
 
     async def close(self) -> None:
         """Stop following."""
@@ -148,7 +151,7 @@ class MemoryBus:
         self.followers: list[_Follower] = []
         self._up = True
         self._closed = False
-        self._calls: list[Callable[[], Awaitable[None]]] = []
+        self._calls: list[tuple[Callable[[], Awaitable[None]], contextvars.Context]] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._answers: set[asyncio.Future[bytes]] = set()
         self._inboxes = 0
@@ -175,14 +178,22 @@ class MemoryBus:
             watch.refresh()
         for follower in self.followers:
             follower.kick()
-        for call in self._calls:
-            task = asyncio.get_running_loop().create_task(run_alone(call, "on_return"))
+        loop = asyncio.get_running_loop()
+        for call, context in self._calls:
+            task = loop.create_task(run_alone(call, "on_return"), context=context)
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
+    def vanish(self) -> None:
+        """Be gone for good and at once, as the connection of a process that was killed."""
+        self.cut()
+        self._closed = True
+        if self in self.hub.connections:
+            self.hub.connections.remove(self)
+
     def on_return(self, call: Callable[[], Awaitable[None]]) -> None:
         """Have ``call`` awaited after every re-connection."""
-        self._calls.append(call)
+        self._calls.append((call, contextvars.copy_context()))
 
     async def publish(self, subject: str, data: bytes) -> None:
         """Send to whoever listens now."""
@@ -240,7 +251,7 @@ class MemoryBus:
         kept.revision += 1
         entry = kept.entries[key] = Entry(key, value, kept.revision)
         self.hub.changed(bucket, entry)
-        self._may_lose_answer()
+        await self._come_back()
         return entry.revision
 
     async def kv_watch(self, bucket: str, key: str, watcher: Watcher) -> Subscription:
@@ -286,7 +297,7 @@ class MemoryBus:
             before = outgoing.headers.get(HEADER_EVENT, "")
         if not stands:
             raise Conflict(f"message {messages[-1].sequence} did not get its sequence")
-        self._may_lose_answer()
+        await self._come_back()
 
     async def follow(self, stream: str, after: int, handler: Handler) -> Subscription:
         """Have ``handler`` awaited with every stream message after ``after``, in order."""
@@ -316,9 +327,14 @@ class MemoryBus:
         if self in self.hub.connections:
             self.hub.connections.remove(self)
 
-    def _may_lose_answer(self) -> None:
-        if self.hub.network.happens(self.hub.network.faults.lose_answer):
+    async def _come_back(self) -> None:
+        """Bring the answer to a write home: it may be late, or lost although the write stands."""
+        network = self.hub.network
+        if network.happens(network.faults.lose_answer):
             raise Unavailable("the connection was lost before the answer came")
+        if network.faults.delay_s > 0:
+            await network.travel()
+            self._check()
 
     def _check(self) -> None:
         if not self._up:

@@ -10,7 +10,7 @@ import asyncio
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import msgspec
 import structlog
@@ -95,6 +95,18 @@ def next_value(own: Own, held: Held) -> Lease:
     )
 
 
+class Deadline(Protocol):
+    """Where the deadline stands; whoever ends workers reads it there."""
+
+    def write(self, at_s: float) -> None:
+        """Set the deadline; 0 is long ago."""
+        ...
+
+    def read(self) -> float:
+        """Give the deadline, 0 if there is none."""
+        ...
+
+
 class DeadlineFile:
     """The deadline as sitters read it.
 
@@ -133,7 +145,7 @@ class Ties(NamedTuple):
 class LeaseHolder:
     """Renews the lease of one node, and gives it up when it is another's."""
 
-    def __init__(self, own: Own, bus: Bus, bucket: str, file: DeadlineFile, ties: Ties) -> None:
+    def __init__(self, own: Own, bus: Bus, bucket: str, file: Deadline, ties: Ties) -> None:
         self._own = own
         self._bus = bus
         self._bucket = bucket

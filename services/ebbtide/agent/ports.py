@@ -9,12 +9,37 @@ import hashlib
 import os
 import socket
 from pathlib import Path
+from typing import Protocol
 
 from ebbtide.contracts.errors import Unavailable
 
 LOWEST = 20_000
 DEFAULT_EPHEMERAL = 32_768
 _WIDTH = 8
+
+
+class Rendezvous(Protocol):
+    """Ports as a supervisor needs them; a simulated machine has no sockets."""
+
+    def take(self) -> int:
+        """Hold a free port."""
+        ...
+
+    def claim(self, port: int) -> None:
+        """Hold a port that was promised before this agent's restart."""
+        ...
+
+    def reserve(self, port: int) -> None:
+        """Keep others off a port that a running worker uses."""
+        ...
+
+    def let_bind(self, port: int) -> None:
+        """Make way for the worker."""
+        ...
+
+    def release(self, port: int) -> None:
+        """Give a port back."""
+        ...
 
 
 class Ports:

@@ -17,7 +17,7 @@ import structlog
 
 from ebbtide.agent.model import Ending, Life, Note, WorkerKey
 from ebbtide.agent.policy import Bury, End, Fence, Known, Phase, Prepare, Start, Step, decide
-from ebbtide.agent.ports import Ports
+from ebbtide.agent.ports import Rendezvous
 from ebbtide.agent.reports import Outbox, key_of_report
 from ebbtide.agent.runtimes import Heard, Runtime, Signal
 from ebbtide.agent.runtimes.plans import Host, key_of, plan
@@ -105,7 +105,7 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
 
     host: Host
     runtime: Runtime
-    ports: Ports
+    ports: Rendezvous
     outbox: Outbox
     tombstones: Tombstones
     seen: Path

@@ -1,0 +1,99 @@
+"""What happens in a world, drawn from its seed before it begins: a list of acts, each at its time.
+
+Times are absolute and an act names its victims by a number between 0 and 1, so any act may be left
+out without moving the others: that is how a failing seed is shrunk. A seed enables only some kinds
+of faults; worlds with few kinds go deeper than worlds in which everything fails at once.
+"""
+
+import random
+from collections.abc import Sequence
+
+import msgspec
+
+HORIZON_S = 75.0
+"""After this all faults end."""
+JOBS = (8, 22)
+FAULTS = (4, 16)
+
+
+class Act(msgspec.Struct, frozen=True):
+    """Something happens to ``who`` at ``at_s``, for ``for_s`` seconds; ``much`` says how bad."""
+
+    at_s: float
+    do: str
+    who: float = 0.0
+    for_s: float = 0.0
+    much: float = 0.0
+
+    def __str__(self) -> str:
+        return f"{self.at_s:6.2f} {self.do:<14} {self.who:.3f} {self.for_s:6.2f} s {self.much:.3f}"
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """A whole world: its make, and what happens in it."""
+
+    seed: int
+    nodes: int
+    split: bool
+    twins: bool
+    acts: tuple[Act, ...]
+
+
+LENGTHS: dict[str, tuple[float, float]] = {
+    "kill": (0.1, 8.0),
+    "freeze": (0.1, 25.0),
+    "cut": (0.1, 25.0),
+    "jump_clock": (1.0, 30.0),
+    "kill_agent": (0.1, 8.0),
+    "freeze_agent": (1.0, 25.0),
+    "cut_agent": (1.0, 45.0),
+    "lose_power": (1.0, 40.0),
+    "bad_network": (1.0, 20.0),
+    "slow_store": (1.0, 15.0),
+    "lossy_store": (0.5, 8.0),
+    "store_away": (0.2, 15.0),
+    "bus_away": (0.2, 30.0),
+    "empty_bus": (0.1, 3.0),
+    "fail_over": (0.1, 3.0),
+}
+"""Every kind of fault, with its shortest and longest time. A quarter of lost nodes never return."""
+SUSPENSE_S = 1.5
+"""Faults that follow each other closely do so within this: most trouble is made by two at once."""
+
+
+def draw(seed: int) -> Plan:
+    """Draw the world of a seed."""
+    dice = random.Random(f"plan {seed}")  # noqa: S311  # repeatable on purpose
+    kinds = dice.sample(sorted(LENGTHS), dice.randint(2, len(LENGTHS)))
+    acts = [Act(dice.uniform(0, HORIZON_S), "submit") for _ in range(dice.randint(*JOBS))]
+    acts += [
+        Act(dice.uniform(0, HORIZON_S), "stop", dice.random()) for _ in range(dice.randint(0, 4))
+    ]
+    acts += _faults(dice, kinds)
+    return Plan(
+        seed=seed,
+        nodes=dice.randint(2, 4),
+        split=dice.random() < 0.6,
+        twins=dice.random() < 0.3,
+        acts=tuple(sorted(acts, key=lambda act: act.at_s)),
+    )
+
+
+def _faults(dice: random.Random, kinds: Sequence[str]) -> list[Act]:
+    faults: list[Act] = []
+    at_s, who = dice.uniform(1, HORIZON_S), dice.random()
+    for _ in range(dice.randint(*FAULTS)):
+        if dice.random() < 0.5:
+            at_s = min(at_s + dice.uniform(0, SUSPENSE_S), HORIZON_S)
+        else:
+            at_s = dice.uniform(1, HORIZON_S)
+        if dice.random() < 0.5:
+            who = dice.random()
+        kind = dice.choice(kinds)
+        faults.append(Act(at_s, kind, who, dice.uniform(*LENGTHS[kind]), dice.random()))
+    return faults
+
+
+def keep(plan: Plan, numbers: Sequence[int]) -> Plan:
+    """Give a plan with only some of its acts."""
+    return msgspec.structs.replace(plan, acts=tuple(plan.acts[number] for number in numbers))

@@ -1,0 +1,247 @@
+"""One simulated world from its beginning until every job has ended.
+
+Every event passes the checks in the moment in which it is recorded, no worker may live twice, no
+process may end by contradicting itself; and when the faults have ended, everything comes to rest.
+Where the design waits for a person, such as for a node that is gone for good, the world does what
+that person would do.
+"""
+
+import asyncio
+import contextlib
+import random
+import tempfile
+from collections.abc import Iterator
+from typing import Any
+
+import structlog
+
+from ebbtide.contracts.envelope import Append, Recorded, Unit
+from ebbtide.contracts.errors import Conflict, EbbtideError, Unavailable
+from ebbtide.contracts.events import Event, JobStopRequested, JobSubmitted, NodeFenced
+from ebbtide.contracts.ids import JobId, NodeName
+from ebbtide.contracts.job_spec import JobSpec
+from ebbtide.eventlog.log import Decided
+from ebbtide.model import fit, job, node
+from ebbtide.model.world import World as Picture
+from ebbtide.testing.builders import TEAM, job_name, spec
+from ebbtide.testing.bus import Faults, MemoryServer
+from ebbtide.testing.checks import Checks, PromiseBroken
+from ebbtide.testing.sim.agents import Agent
+from ebbtide.testing.sim.faults import Calamities
+from ebbtide.testing.sim.ground import Ground, SimClock
+from ebbtide.testing.sim.loop import SimLoop
+from ebbtide.testing.sim.machines import Machine
+from ebbtide.testing.sim.plan import HORIZON_S, Act, Plan
+from ebbtide.testing.sim.processes import Process, cards
+from ebbtide.testing.sim.store import Line, Store
+
+REST_S, LOOK_S = 900.0, 5.0
+"""How long a world may take to come to rest after the faults, and how often somebody looks."""
+ASK_AGAIN_S = 0.5
+CAPACITY = {"cpu": 4000, "memory": 16384}
+
+
+class World:
+    """A plan, being lived."""
+
+    def __init__(self, plan: Plan, ground: Ground) -> None:
+        self.plan = plan
+        self.ground = ground
+        self.checks, self.picture = Checks(), Picture()
+        self.jobs: dict[JobId, JobSpec] = {}
+        ground.store.seen = self._seen
+        self.processes = [
+            Process(card, ground) for card in cards(split=plan.split, twins=plan.twins)
+        ]
+        self.agents = [
+            Agent(Machine(f"n{number}", ground), CAPACITY, ground)
+            for number in range(1, plan.nodes + 1)
+        ]
+        self._sky = Calamities(ground, self.processes, self.agents, self._refold)
+        self._asking: set[asyncio.Task[None]] = set()
+        self._door = Line(ground.store)
+
+    async def live(self) -> None:
+        """Live the plan, mend everything, and come to rest.
+
+        Raises:
+            PromiseBroken: something happened that must never happen, or nothing more does.
+        """
+        for one in (*self.processes, *self.agents):
+            one.start()
+        living = asyncio.ensure_future(self._live())
+        await asyncio.wait((living, self.ground.failure), return_when=asyncio.FIRST_COMPLETED)
+        for one in (*self.processes, *self.agents):
+            one.kill()
+        for task in (living, *self._asking):
+            task.cancel()
+        await asyncio.sleep(10)
+        if self.ground.failure.done():
+            await self.ground.failure
+        await living
+        if self.ground.loop.unhandled:
+            raise PromiseBroken(f"nobody handled {self.ground.loop.unhandled[0]}")
+
+    async def _live(self) -> None:
+        loop = self.ground.loop
+        for number, act in enumerate(self.plan.acts):
+            await asyncio.sleep(act.at_s - loop.time())
+            if act.do == "submit":
+                self._ask(self._submit(number, act))
+            elif act.do == "stop":
+                self._ask(self._stop(act.who))
+            else:
+                self._sky.do(act)
+        await asyncio.sleep(HORIZON_S - loop.time())
+        self._sky.end_all()
+        await self._come_to_rest()
+        self.checks.finish()
+
+    async def _come_to_rest(self) -> None:
+        until_s = self.ground.loop.time() + REST_S
+        while self._asking or self.picture.jobs or self.ground.running.at:
+            await asyncio.sleep(LOOK_S)
+            self._operate()
+            if self.ground.loop.time() > until_s:
+                left = {one.id: one.stage for one in self.picture.jobs.values()}
+                raise PromiseBroken(f"never at rest: {left}, workers {self.ground.running.at}")
+
+    def _operate(self) -> None:
+        """Do what a person would: fence dead machines, stop what fits nowhere any more."""
+        dead = {NodeName(one.name) for one in self.agents if not one.machine.alive}
+        for there in self.picture.nodes.values():
+            if there.name in dead and not there.fenced_at:
+                body = NodeFenced(node=there.number, why="its machine is gone")
+                self._ask(self._say("node_health", node.stream(there.number), body, there.version))
+        left = [one for one in self.picture.nodes.values() if one.name not in dead]
+        for one in self.picture.jobs.values():
+            if one.stage == "waiting" and not fit.gang_fits_empty(one.spec, left):
+                self._ask(self._stop_job(one.id))
+
+    # Events, as they are recorded.
+
+    def _seen(self, recorded: Recorded) -> None:
+        try:
+            self.checks.apply(recorded)
+            self.picture.apply(recorded)
+        except EbbtideError as error:
+            self.ground.fail(error)
+
+    def _refold(self) -> None:
+        """Know what the log still knows after a failover."""
+        self.checks, self.picture = Checks(), Picture()
+        for recorded in self.ground.store.events:
+            self.checks.apply(recorded)
+            self.picture.apply(recorded)
+
+    # People, who ask until they are answered.
+
+    def _ask(self, asking: Any) -> None:
+        task = self.ground.loop.create_task(asking)
+        self._asking.add(task)
+        task.add_done_callback(self._asking.discard)
+
+    async def _submit(self, number: int, _act: Act) -> None:
+        dice = random.Random(f"{self.plan.seed} job {number}")  # noqa: S311  # repeatable on purpose
+        name = job_name(number)
+        body = JobSubmitted(job=name, workspace=TEAM, spec=_spec(dice))
+        await self._say("api", job.stream(name), body, 0)
+
+    async def _stop(self, who: float) -> None:
+        names = list(self.picture.jobs)
+        if names:
+            await self._stop_job(names[int(who * len(names))])
+
+    async def _stop_job(self, name: JobId) -> None:
+        one = self.picture.jobs.get(name)
+        if one is not None and one.stage != "final" and not one.stop_requested:
+            await self._say("api", job.stream(name), JobStopRequested(job=name), one.version)
+
+    async def _say(self, service: str, stream: str, body: Event, expected: int) -> None:
+        """Append as a door does: until it is known to stand, or to have no place any more."""
+        append = Append(stream=stream, body=body, expected=expected, workspace=TEAM)
+        while True:
+            line = self._line()
+            try:
+                head = await line.head()
+                decided = Decided(
+                    service=service,
+                    read_to=head,
+                    decided_at=self.ground.clock.now(),
+                    units=(Unit(appends=(append,)),),
+                )
+                await line.append(decided)
+            except (Conflict, Unavailable):
+                await asyncio.sleep(ASK_AGAIN_S)
+            else:
+                return
+
+    def _line(self) -> Line:
+        """Give the door's connection: that of all services together, if they are together."""
+        own = self.processes[0].line if not self.plan.split else None
+        return own if own is not None else self._door
+
+
+def _spec(dice: random.Random) -> JobSpec:
+    return spec(
+        workers=dice.choice((1, 1, 1, 2, 3)),
+        cpu=dice.choice(("500m", "1", "2", "4")),
+        priority=dice.randint(1, 9),
+        when_cut_off=dice.choice(("stop", "stop", "run")),
+        grace_s=dice.randint(1, 5),
+        restart={"max_restarts": dice.randint(0, 3)},
+    )
+
+
+def run(plan: Plan) -> int:
+    """Live a world; give how many jobs it had.
+
+    Raises:
+        PromiseBroken: a promise was broken.
+    """
+    loop = SimLoop()
+    # Waiting times of services that are drawn at random are part of the world.
+    random.seed(plan.seed)
+    dice = random.Random(plan.seed)  # noqa: S311  # repeatable on purpose
+    clock = SimClock(loop)
+    with tempfile.TemporaryDirectory(prefix="ebb-world-") as folder, _told_of_errors() as errors:
+        ground = Ground(
+            seed=plan.seed,
+            loop=loop,
+            clock=clock,
+            dice=dice,
+            store=Store(clock, dice),
+            server=MemoryServer(Faults(delay_s=0.002), seed=plan.seed),
+            folder=folder,
+            failure=loop.create_future(),
+        )
+        world = World(plan, ground)
+        try:
+            loop.run_until_complete(world.live())
+        finally:
+            loop.close()
+        if errors:
+            raise PromiseBroken(f"an error was logged: {errors[0]}")
+        return sum(isinstance(one.body, JobSubmitted) for one in ground.store.events)
+
+
+@contextlib.contextmanager
+def _told_of_errors() -> Iterator[list[str]]:
+    """Keep quiet what services log, but for errors that are no part of this world."""
+    before = structlog.get_config()
+    errors: list[str] = []
+
+    def keep(_logger: object, _method: str, said: dict[str, Any]) -> dict[str, Any]:
+        errors.append(str(said))
+        raise structlog.DropEvent
+
+    error = 40
+    structlog.configure(
+        processors=[structlog.processors.format_exc_info, keep],
+        wrapper_class=structlog.make_filtering_bound_logger(error),
+        cache_logger_on_first_use=False,
+    )
+    try:
+        yield errors
+    finally:
+        structlog.configure(**before)
