@@ -151,6 +151,7 @@ class MemoryBus:
         self.followers: list[_Follower] = []
         self._up = True
         self._closed = False
+        self._made: set[str] = set()
         self._calls: list[tuple[Callable[[], Awaitable[None]], contextvars.Context]] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._answers: set[asyncio.Future[bytes]] = set()
@@ -231,13 +232,16 @@ class MemoryBus:
         return listener
 
     async def ensure_bucket(self, bucket: str) -> None:
-        """Make the bucket if it is not there."""
+        """Make the bucket if it is not there, now and whenever it is found lost."""
         await self._trip()
+        self._made.add(bucket)
         self.hub.buckets.setdefault(bucket, Bucket())
 
     async def kv_get(self, bucket: str, key: str) -> Entry | None:
         """Read the newest value of a key."""
         await self._trip()
+        if bucket in self._made:
+            self.hub.buckets.setdefault(bucket, Bucket())
         return self._bucket(bucket).entries.get(key)
 
     async def kv_put(self, bucket: str, key: str, value: bytes, revision: int) -> int:
@@ -348,5 +352,7 @@ class MemoryBus:
     def _bucket(self, bucket: str) -> Bucket:
         kept = self.hub.buckets.get(bucket)
         if kept is None:
+            if bucket in self._made:
+                self.hub.buckets[bucket] = Bucket()  # lost; this call fails all the same
             raise Unavailable(f"there is no bucket {bucket} yet")
         return kept

@@ -8,7 +8,9 @@ that person would do.
 
 import asyncio
 import contextlib
+import logging
 import random
+import sys
 import tempfile
 from collections.abc import Iterator
 from typing import Any
@@ -232,13 +234,14 @@ def _told_of_errors() -> Iterator[list[str]]:
     errors: list[str] = []
 
     def keep(_logger: object, _method: str, said: dict[str, Any]) -> dict[str, Any]:
-        errors.append(str(said))
+        error = sys.exc_info()[1]
+        if not (isinstance(error, EbbtideError) and error.retryable):
+            errors.append(str(said))
         raise structlog.DropEvent
 
-    error = 40
     structlog.configure(
         processors=[structlog.processors.format_exc_info, keep],
-        wrapper_class=structlog.make_filtering_bound_logger(error),
+        wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR),
         cache_logger_on_first_use=False,
     )
     try:
