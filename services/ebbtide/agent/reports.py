@@ -63,6 +63,7 @@ class Outbox:
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
+        self._epoch_heard = 0
         self.position = (0, 0)
         """Epoch and position of the newest desired state that was seen."""
 
@@ -127,7 +128,10 @@ class Outbox:
                 del self._unsettled[key]
                 self._due.pop(key, None)
                 self.on_settled(one)
-        if ack.epoch > epoch > 0:
+        if ack.epoch > max(epoch, self._epoch_heard) and epoch > 0:
+            # Once: the next desired state may be long in coming, and every answer until then would
+            # have everything said again at once.
+            self._epoch_heard = ack.epoch
             self.on_epoch()
         left = [one for one in batch if self._unsettled.get(key_of_report(one)) is one]
         if left and not self._closed:

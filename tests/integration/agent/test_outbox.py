@@ -141,6 +141,15 @@ async def test_an_answer_from_a_newer_epoch_is_noticed(ear: Listener) -> None:
     await wait_until(lambda: ear.epochs == 1, "it is noticed")
 
 
+async def test_a_newer_epoch_is_noticed_once_however_many_answers_tell_it(ear: Listener) -> None:
+    ear.outbox.position = (1, 10)
+    ear.epoch = 2
+    for number in range(3):
+        ear.outbox.put(report(number, ENDED))
+        await wait_until(lambda n=number: len(ear.settled) > n, "it is settled")
+    assert ear.epochs == 1
+
+
 async def test_a_report_names_the_newest_desired_state_that_was_seen(ear: Listener) -> None:
     ear.outbox.position = (1, 10)
     ear.outbox.put(report(1))
