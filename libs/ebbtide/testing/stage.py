@@ -141,7 +141,7 @@ class Stage:
         """Judge nodes by their leases, and take away those that are due."""
         now_s = self.clock.monotonic_s()
         verdicts = node_health_policy.decide(picture, self.sight, LIMITS, now_s, self.clock.now())
-        for name in verdicts.take:
+        for name, _ in verdicts.take:
             self.agents[name].lease.taken = True
             self.sight.took[name] = self.agents[name].lease.revision
         return verdicts.decision

@@ -69,16 +69,24 @@ class Sight(msgspec.Struct, kw_only=True):
     def see(self, name: NodeName, seen: Seen) -> None:
         """Take in a key's present value; one that is delivered again is no renewal.
 
-        Values come in order, so a lower revision tells of a bucket that was lost and made anew.
+        Values come in order, so a lower revision tells of a bucket that was lost and made anew;
+        there, an equal one may be another value. Taking a lease is no renewal either: what was seen
+        before still says until when its agent may count on it.
         """
         known = self.leases.get(name)
-        if known is None or seen.revision != known.revision:
-            at_s = seen.at_s
-            if seen.lease.taken:
-                at_s = known.at_s if known is not None else 0.0
-            else:
-                self.took.pop(name, None)
-            self.leases[name] = msgspec.structs.replace(seen, at_s=at_s, renewed=known is not None)
+        if known is not None and (seen.revision, seen.lease) == (known.revision, known.lease):
+            return
+        at_s = seen.at_s
+        if seen.lease.taken:
+            at_s = known.at_s if known is not None else 0.0
+        else:
+            self.took.pop(name, None)
+        self.leases[name] = msgspec.structs.replace(seen, at_s=at_s, renewed=known is not None)
+
+    def revision(self, name: NodeName) -> int:
+        """Give the key's revision as last seen; 0 where it never was."""
+        seen = self.leases.get(name)
+        return seen.revision if seen is not None else 0
 
     def meet(self, names: Iterable[NodeName], now_s: float) -> None:
         """Begin to look for the leases of nodes that have joined."""

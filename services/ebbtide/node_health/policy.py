@@ -51,10 +51,10 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Verdicts(msgspec.Struct, frozen=True, kw_only=True):
-    """What to append, and whose leases to take away."""
+    """What to append, and whose leases to take away at the revisions that were judged."""
 
     decision: Decision
-    take: tuple[NodeName, ...]
+    take: tuple[tuple[NodeName, int], ...]
 
 
 def decide(
@@ -65,7 +65,7 @@ def decide(
     Look again after a twelfth of a lease, when silence may have grown too long.
     """
     units: list[Unit] = []
-    take: list[NodeName] = []
+    take: list[tuple[NodeName, int]] = []
     for one in picture.nodes.values():
         silent_s = sight.silent_s(one.name, now_s)
         own = limits.at_least(sight.lease_s(one.name))
@@ -73,7 +73,7 @@ def decide(
         if event is not None:
             units.append(_say(one, event))
         if silent_s > own.lease_s and one.name not in sight.took and one.reachability != "lost":
-            take.append(one.name)
+            take.append((one.name, sight.revision(one.name)))
     again = now + dt.timedelta(seconds=limits.lease_s / 12)
     return Verdicts(decision=Decision(units=tuple(units), wake_at=again), take=tuple(take))
 

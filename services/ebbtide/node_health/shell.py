@@ -56,7 +56,7 @@ class NodeHealth(Folding[Picture]):
         self._limits = limits
         self._sight = Sight(since_s=context.clock.monotonic_s())
         self._looked_s = self._sight.since_s
-        self._take: tuple[NodeName, ...] = ()
+        self._take: tuple[tuple[NodeName, int], ...] = ()
         self.poke_cycle: Callable[[], None] = lambda: None
 
     def decide(self, now: dt.datetime) -> Decision:
@@ -71,16 +71,17 @@ class NodeHealth(Folding[Picture]):
         return verdicts.decision
 
     async def settle(self, dropped: Sequence[int]) -> None:
-        """Take leases away; a write that was too late means that the node is alive after all."""
-        for name in self._take:
-            seen = self._sight.leases.get(name)
-            revision = seen.revision if seen is not None else 0
+        """Take leases away; a write that was too late means that the node is alive after all.
+
+        Each at the revision that was judged: a renewal that came meanwhile is not to be taken.
+        """
+        for name, revision in self._take:
             lease = Lease(
                 node=name,
                 boot="",
                 holder=CARD.name,
                 count=0,
-                lease_ms=seen.lease.lease_ms if seen is not None else 0,
+                lease_ms=round(self._sight.lease_s(name) * 1000),
                 taken=True,
             )
             try:

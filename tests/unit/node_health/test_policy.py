@@ -197,6 +197,20 @@ def test_a_renewal_after_the_lease_was_taken_undoes_the_taking() -> None:
     assert sight.took == {}
 
 
+def test_taking_a_lease_is_no_reason_to_forget_when_it_was_renewed() -> None:
+    sight = Sight(since_s=10, leases={N1: _seen(100)})
+    sight.see(N1, _seen(161, revision=2, taken=True))
+    sight.took[N1] = 2
+    assert _verdict("suspect", sight, 166)[0] is None
+    assert _verdict("suspect", sight, 167)[0] is NodeLost
+
+
+def test_another_value_at_the_same_revision_is_of_a_bucket_that_was_made_anew() -> None:
+    sight = Sight(leases={N1: _seen(100, revision=3)})
+    sight.see(N1, _seen(150, revision=3, lease_ms=5))
+    assert sight.leases[N1].at_s == 150
+
+
 def test_a_node_that_has_just_joined_has_a_whole_lease_to_show_itself() -> None:
     sight = Sight(since_s=0)
     sight.meet([N1], 10_000)
