@@ -152,6 +152,7 @@ class LeaseHolder:
         self._file = file
         self._ties = ties
         self._held: Held | None = None
+        self._count = 0  # of this life, so that no two values are alike where a bucket was lost
         self._pause_s = FIRST_PAUSE_S
         self._poked = asyncio.Event()
 
@@ -176,7 +177,8 @@ class LeaseHolder:
             if self._held is None:
                 self._held = await self._take()
             sent_at_s = self._ties.now_s()
-            value = next_value(self._own, self._held)
+            renewals = max(self._held.renewals, self._count)
+            value = next_value(self._own, self._held._replace(renewals=renewals))
             key = str(self._own.node)
             revision = await self._bus.kv_put(
                 self._bucket, key, _encode(value), self._held.revision
@@ -191,7 +193,7 @@ class LeaseHolder:
             _log.debug("lease.not_renewed", error=str(error))
             self._ties.stands(self._file.read() > self._ties.now_s())
             return self._longer()
-        self._held = Held(revision, value.count)
+        self._held, self._count = Held(revision, value.count), value.count
         self._file.write(sent_at_s + self._own.lease_s)
         self._ties.stands(True)
         self._pause_s = FIRST_PAUSE_S
