@@ -176,6 +176,8 @@ class MemoryBus:
             return
         self._up = True
         for watch in self.watches:
+            if watch.key == ">" and watch.bucket in self._made:
+                self.hub.buckets.setdefault(watch.bucket, Bucket())
             watch.refresh()
         for follower in self.followers:
             follower.kick()

@@ -1,1 +1,1 @@
-"""A world from a seed: the real services, simulated machines, virtual time, and everything fails."""
+"""A world from a seed: real services, simulated machines, virtual time, and everything fails."""

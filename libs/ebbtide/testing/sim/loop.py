@@ -18,6 +18,8 @@ from ebbtide.contracts.errors import InvariantBroken
 CALLBACKS_MAX = 2_000_000
 """Callbacks without any time passing, or in one world, after which it goes round in circles."""
 
+CLEAR_S = 60.0
+
 
 class Owner:
     """Whose callbacks these are: one simulated process. While it is frozen they are kept back."""
@@ -68,6 +70,15 @@ class SimLoop(asyncio.BaseEventLoop):
     def time(self) -> float:
         """Give virtual seconds since the world began."""
         return self._virtual_s
+
+    def clear(self) -> None:
+        """End what still runs, so that nothing of this world outlives its loop."""
+        self._left = CALLBACKS_MAX
+        left = asyncio.all_tasks(self)
+        for task in left:
+            task.cancel()
+        if left:
+            self.run_until_complete(asyncio.wait(left, timeout=CLEAR_S))
 
     def readmit(self, handle: asyncio.Handle) -> None:
         """Run what was kept back."""

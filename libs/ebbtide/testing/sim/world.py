@@ -221,6 +221,7 @@ def run(plan: Plan) -> int:
         try:
             loop.run_until_complete(world.live())
         finally:
+            loop.clear()
             loop.close()
         if errors:
             raise PromiseBroken(f"an error was logged: {errors[0]}")
