@@ -154,8 +154,11 @@ class Cycle:
             await self._save(self._take_snapshot())
 
     async def _woken(self) -> None:
-        """Sleep until something new is there, or until the time the last decision named."""
-        if self._wake_at is None:
+        """Sleep until something new is there, or until the time the last decision named.
+
+        That time says nothing while events are owed: it may be past, and the wait would be none.
+        """
+        if self._wake_at is None or self._folded < self._owed:
             await self._wake.wait()
         elif not self._wake.is_set():
             left_s = (self._wake_at - self._context.clock.now()).total_seconds()

@@ -173,6 +173,35 @@ async def test_a_restart_goes_on_from_the_snapshot_and_reads_only_what_followed(
     assert min(log.read_after) >= end
 
 
+async def test_while_its_own_events_are_under_way_a_cycle_does_not_go_round() -> None:
+    class Looking(Cycle):
+        turns = 0
+
+        def _fold(self) -> None:
+            self.turns += 1
+            super()._fold()
+
+    def always(picture: Tally, now: dt.datetime) -> Decision:
+        return msgspec.structs.replace(decide(picture, now), wake_at=START)
+
+    log = MemoryLog(VirtualClock())
+    source = Reader(log)
+    bus = MemoryServer().connect()
+    context = Context("main", log, source, bus, VirtualClock(), Path(), "", {})
+    cycle = Looking(Pure(CARD, Tally, always), context)
+    await cycle.start()
+    await source.start()
+    running = asyncio.create_task(cycle.run())
+    await _ask(log, "a")
+    source.offer(await log.read(0, 1))
+    await _answers(log, 1)
+    turns = cycle.turns
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert cycle.turns <= turns + 1
+    running.cancel()
+
+
 async def test_time_alone_can_make_a_decision_due() -> None:
     class Alarm(msgspec.Struct):
         rung: bool = False
