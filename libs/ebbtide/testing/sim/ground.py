@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from ebbtide.agent.model import WorkerKey
 from ebbtide.testing.builders import START
 from ebbtide.testing.bus import MemoryBus, MemoryServer
 from ebbtide.testing.checks import PromiseBroken
@@ -36,25 +37,35 @@ class SimClock:
 
 
 class Running(msgspec.Struct):
-    """Which processes of workers live, by job and rank: what no log knows for certain."""
+    """Which workers live, by job and rank, and on which node: what no log knows for certain.
 
-    at: dict[tuple[str, int], str] = {}
+    Over a failover that forgot a placement, the forgotten attempt may run until its agent has been
+    told to end it; ``overlaps`` counts how often.
+    """
 
-    def begin(self, job: str, rank: int, who: str) -> None:
+    at: dict[tuple[str, int], dict[WorkerKey, str]] = {}
+    overlaps: int = 0
+
+    def begin(self, key: WorkerKey, node: str) -> None:
         """Note that a worker runs.
 
         Raises:
             PromiseBroken: the same worker of the same job runs already.
         """
-        other = self.at.get((job, rank))
-        if other is not None:
-            raise PromiseBroken(f"worker {rank} of {job} runs twice at once: {other} and {who}")
-        self.at[(job, rank)] = who
+        here = self.at.setdefault((key.job, key.worker), {})
+        for other, there in here.items():
+            if other.epoch == key.epoch:
+                twice = f"{other} on {there} and {key} on {node}"
+                raise PromiseBroken(f"worker {key.worker} of {key.job} runs twice at once: {twice}")
+            self.overlaps += 1
+        here[key] = node
 
-    def end(self, job: str, rank: int, who: str) -> None:
+    def end(self, key: WorkerKey) -> None:
         """Note that it runs no more."""
-        if self.at.get((job, rank)) == who:
-            del self.at[(job, rank)]
+        here = self.at.get((key.job, key.worker), {})
+        here.pop(key, None)
+        if not here:
+            self.at.pop((key.job, key.worker), None)
 
 
 class Ground(msgspec.Struct, kw_only=True):

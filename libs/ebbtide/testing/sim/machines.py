@@ -213,7 +213,7 @@ class Machine:
             self._end(key, EndCause.NOT_STARTED, None)
             return
         try:
-            self.ground.running.begin(key.job, key.worker, f"{key} on {self.name}")
+            self.ground.running.begin(key, self.name)
         except PromiseBroken as error:
             self.ground.fail(error)
         self._living.add(key)
@@ -261,7 +261,7 @@ class Machine:
 
     def _gone(self, key: WorkerKey) -> None:
         self._living.discard(key)
-        self.ground.running.end(key.job, key.worker, f"{key} on {self.name}")
+        self.ground.running.end(key)
 
     def _write(self, key: WorkerKey, **said: object) -> Life:
         life = self.disk.lives[key] = msgspec.structs.replace(self.disk.lives[key], **said)

@@ -24,6 +24,7 @@ from ebbtide.contracts.ids import JobId, NodeName
 from ebbtide.contracts.job_spec import JobSpec
 from ebbtide.eventlog.log import Decided
 from ebbtide.model import fit, job, node
+from ebbtide.model.job_places import nodes_of
 from ebbtide.model.world import World as Picture
 from ebbtide.testing.builders import TEAM, job_name, spec
 from ebbtide.testing.bus import Faults, MemoryServer
@@ -112,13 +113,23 @@ class World:
         """Do what a person would: fence dead machines, stop what fits nowhere any more."""
         dead = {NodeName(one.name) for one in self.agents if not one.machine.alive}
         for there in self.picture.nodes.values():
-            if there.name in dead and not there.fenced_at:
+            if there.name in dead and self._holds_live(there):
                 body = NodeFenced(node=there.number, why="its machine is gone")
                 self._ask(self._say("node_health", node.stream(there.number), body, there.version))
         left = [one for one in self.picture.nodes.values() if one.name not in dead]
         for one in self.picture.jobs.values():
             if one.stage == "waiting" and not fit.gang_fits_empty(one.spec, left):
                 self._ask(self._stop_job(one.id))
+
+    def _holds_live(self, there: node.Node) -> bool:
+        """Say whether attempts that began on a node are waited for."""
+        return any(
+            one.is_live
+            and one.placed_at > there.fenced_at
+            and there.number in nodes_of(one.placement)
+            for one in self.picture.jobs.values()
+            if one.placement is not None
+        )
 
     # Events, as they are recorded.
 
