@@ -90,7 +90,8 @@ def decide(
         elif before := [key for key, one in here.items() if key.fence < fence and _lives(one)]:
             # Two attempts of a job never overlap on a node, whatever made fleet believe the first
             # is over.
-            yield from (End(key, attempt.grace_s) for key in before if not here[key].ordered)
+            for key in before:
+                yield from _stop(key, here[key], attempt.grace_s, "a later attempt was seen here")
         elif lease_stands or attempt.when_cut_off == "run":
             yield from _run(attempt, here)
 
@@ -112,13 +113,16 @@ def _run(attempt: DesiredAttempt, here: Mapping[WorkerKey, Known]) -> Iterator[S
 def _end(attempt: DesiredAttempt, fence: Fence, here: Mapping[WorkerKey, Known]) -> Iterator[Step]:
     """End what lives of the attempt, named or not; bury what is named and was never seen."""
     for key, one in here.items():
-        if key.fence != fence or one.ordered:
-            continue
-        if one.phase is Phase.PREPARED:
-            yield Bury(key, "ended first")
-        elif one.phase is not Phase.ENDED:
-            yield End(key, attempt.grace_s)
+        if key.fence == fence:
+            yield from _stop(key, one, attempt.grace_s, "ended first")
     yield from _bury(attempt, here, "ended first")
+
+
+def _stop(key: WorkerKey, one: Known, grace_s: int, why: str) -> Iterator[Step]:
+    """End one worker, once; one that was only prepared has no process that could be ended."""
+    if one.ordered or one.phase is Phase.ENDED:
+        return
+    yield Bury(key, why) if one.phase is Phase.PREPARED else End(key, grace_s)
 
 
 def _bury(attempt: DesiredAttempt, here: Mapping[WorkerKey, Known], why: str) -> Iterator[Step]:

@@ -107,6 +107,12 @@ def test_a_later_attempt_first_has_the_earlier_ended() -> None:
     assert steps(attempt(attempt=2), known=known) == [End(key(), 9)]
 
 
+def test_a_later_attempt_buries_what_was_only_prepared_of_the_earlier() -> None:
+    one = attempt(attempt=2)
+    known = {key(): Seen(Phase.PREPARED)}
+    assert steps(one, known=known) == [Bury(key(), "a later attempt was seen here")]
+
+
 def test_a_later_attempt_waits_for_the_earlier() -> None:
     assert steps(attempt(attempt=2), known={key(): Seen(Phase.RUNNING, ordered=True)}) == []
 
