@@ -68,11 +68,16 @@ class DesiredAttempt(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Desired(msgspec.Struct, frozen=True, kw_only=True):
-    """All that a node shall do, as of ``position`` of ``epoch``; an older one is ignored."""
+    """All that a node shall do, as of ``position`` of ``epoch``; an older one is ignored.
+
+    ``boot`` is the machine's life that it is meant for, empty for any: what was wanted of a former
+    one is called lost as soon as the new one has registered, and placed elsewhere.
+    """
 
     epoch: int
     position: int
     attempts: tuple[DesiredAttempt, ...] = ()
+    boot: str = ""
 
 
 class WorkerState(str, Enum):

@@ -103,6 +103,7 @@ class Node:
         self._cleaner = Cleaner(self._runtime, self._shipper, tombstones)
         self.supervisor = Supervisor(
             Parts(
+                boot=facts.boot,
                 host=_host(facts, secret),
                 runtime=self._runtime,
                 ports=self._ports,

@@ -103,6 +103,7 @@ def _time(unix_ns: int) -> dt.datetime | None:
 class Parts(msgspec.Struct, frozen=True, kw_only=True):
     """What a supervisor works with. ``on_over`` is told each worker whose end the log holds."""
 
+    boot: str
     host: Host
     runtime: Runtime
     ports: Rendezvous
@@ -176,13 +177,20 @@ class Supervisor:
         self.reconcile()
 
     def reconcile(self) -> None:
-        """Do what is not yet as desired."""
+        """Do what is not yet as desired.
+
+        Of what was wanted of a former life of the machine only the ends are for this one: the rest
+        is called lost, and is placed elsewhere before it would be withdrawn here.
+        """
         self._again = None
-        for attempt in self._desired.attempts:
+        desired = self._desired
+        ours = desired.boot in ("", self._parts.boot)
+        attempts = [one for one in desired.attempts if ours or one.end is not None]
+        for attempt in attempts:
             fence = (attempt.epoch, attempt.attempt, attempt.round)
             if attempt.end is None and fence > self._fences.get(attempt.job, (0, 0, 0)):
                 self._fences[attempt.job] = fence
-        steps = decide(self._desired.attempts, self._known, self._fences, self.lease_stands)
+        steps = decide(attempts, self._known, self._fences, self.lease_stands)
         for step in list(steps):
             try:
                 self._do(step)

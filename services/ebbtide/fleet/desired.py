@@ -15,15 +15,23 @@ from ebbtide.model.job_places import workers_on
 
 
 def desired(picture: Picture, inbox: Inbox, node: NodeNumber, now: dt.datetime) -> Desired:
-    """Say what ``node`` shall do. Attempts in back-off are not named before their time."""
+    """Say what ``node`` shall do.
+
+    Attempts in back-off are not named before their time, nor those that were placed before the node
+    was fenced: they are about to be called lost.
+    """
+    there = picture.world.nodes[node]
     live = [picture.world.jobs[name] for name in picture.on_node.get(node, {})]
     run = tuple(
         _attempt(inbox, one, node)
         for one in live
-        if one.not_before is None or one.not_before <= now or one.attempt_stop is not None
+        if one.placed_at > there.fenced_at
+        and (one.not_before is None or one.not_before <= now or one.attempt_stop is not None)
     )
     end = tuple(_stale(one) for one in inbox.stale.get(node, {}).values())
-    return Desired(epoch=picture.epoch, position=picture.position, attempts=run + end)
+    return Desired(
+        epoch=picture.epoch, position=picture.position, attempts=run + end, boot=there.boot
+    )
 
 
 def _attempt(inbox: Inbox, one: Job, node: NodeNumber) -> DesiredAttempt:

@@ -213,8 +213,8 @@ class Fleet(Folding[Picture]):
             entry = await self._bus.kv_get(bucket, node.name)
             self._written[number] = NOTHING if entry is None else read(node.name, entry, keys)
         last, revision, tokens = self._written[number]
-        same = (last.epoch, last.attempts) == (wanted.epoch, wanted.attempts)
-        if same and tokens == keys.keys():
+        known, wants = ((one.epoch, one.boot, one.attempts) for one in (last, wanted))
+        if known == wants and tokens == keys.keys():
             return
         if (last.epoch, last.position) > (wanted.epoch, wanted.position):
             return  # another replica has read further; what it read will have us look again

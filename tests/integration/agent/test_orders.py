@@ -153,3 +153,12 @@ async def test_an_agent_with_a_token_takes_orders_only_under_its_seal(rig: Rig) 
     await rig.fleet.bus.kv_put(bucket, NODE, seals.seal(NODE, true, keys), revision)
     assert (await rig.fleet.ended(number=2)).status == 0
     assert rig.fleet.state(number=1) is None
+
+
+async def test_what_was_wanted_of_a_former_life_of_the_machine_is_not_started(rig: Rig) -> None:
+    former = Desired(epoch=1, position=1, attempts=(shell("true"),), boot="former")
+    await rig.fleet.write(former)
+    present = Desired(epoch=1, position=2, attempts=(shell("true", number=2),), boot="boot")
+    await rig.fleet.write(present)
+    await rig.fleet.ended(number=2)
+    assert rig.fleet.state(number=1) is None

@@ -24,7 +24,6 @@ from ebbtide.eventlog.memory import MemoryLog
 from ebbtide.eventlog.reader import Reader
 from ebbtide.fleet.desired import desired
 from ebbtide.fleet.inbox import Inbox, Stale
-from ebbtide.fleet.model import Picture
 from ebbtide.fleet.shell import Fleet
 from ebbtide.model.job import Job
 from ebbtide.testing.builders import (
@@ -87,6 +86,19 @@ async def _fleet(*names: str, epoch: int = 1) -> tuple[Fleet, SlowBus]:
     return fleet, bus
 
 
+def _placement(node: NodeNumber) -> GangPlaced:
+    return GangPlaced(
+        job=job_name(1),
+        attempt=1,
+        placement=placement_id(job_name(1), 1),
+        pool=PoolName("default"),
+        quota=QuotaName("default"),
+        charge="in_quota",
+        places=(Place(node),),
+        total={},
+    )
+
+
 async def test_nothing_is_written_before_the_log_was_read_to_its_end() -> None:
     fleet, bus = await _fleet()
     await fleet.write()
@@ -99,7 +111,7 @@ async def test_nothing_is_written_before_the_log_was_read_to_its_end() -> None:
 
 async def test_a_picture_that_is_behind_does_not_overwrite_what_another_replica_wrote() -> None:
     fleet, bus = await _fleet()
-    asked = desired(Picture(), Inbox(stale={NodeNumber(1): {KEY: STALE}}), NodeNumber(1), START)
+    asked = desired(fleet.picture, Inbox(stale={NodeNumber(1): {KEY: STALE}}), NodeNumber(1), START)
     newer = msgspec.json.encode(msgspec.structs.replace(asked, epoch=1, position=99))
     await bus.kv_put(BUCKET, "n1", newer, 0)
     fleet.decide(START + dt.timedelta(seconds=1))
@@ -111,16 +123,6 @@ async def test_a_picture_that_is_behind_does_not_overwrite_what_another_replica_
 
 async def test_a_back_off_that_ends_while_another_node_is_written_is_not_overlooked() -> None:
     fleet, bus = await _fleet("n1", "n2")
-    placement = GangPlaced(
-        job=job_name(1),
-        attempt=1,
-        placement=placement_id(job_name(1), 1),
-        pool=PoolName("default"),
-        quota=QuotaName("default"),
-        charge="in_quota",
-        places=(Place(NodeNumber(2)),),
-        total={},
-    )
     waiting = Job(
         id=job_name(1),
         workspace=TEAM,
@@ -130,7 +132,8 @@ async def test_a_back_off_that_ends_while_another_node_is_written_is_not_overloo
         submitted_at=START,
         stage="placed",
         attempt=2,
-        placement=placement,
+        placed_at=3,
+        placement=_placement(NodeNumber(2)),
         not_before=START + dt.timedelta(seconds=1),
     )
     fleet.picture.world.jobs[waiting.id] = waiting
@@ -143,6 +146,30 @@ async def test_a_back_off_that_ends_while_another_node_is_written_is_not_overloo
     entry = await bus.kv_get(BUCKET, "n2")
     assert entry is not None
     assert b'"attempt":2' in entry.value
+
+
+async def test_what_was_placed_before_a_reboot_is_not_asked_of_the_new_life() -> None:
+    fleet, _ = await _fleet()
+    number = NodeNumber(1)
+    placed = Job(
+        id=job_name(1),
+        workspace=TEAM,
+        spec=spec(),
+        version=9,
+        submitted=1,
+        submitted_at=START,
+        stage="placed",
+        attempt=1,
+        placed_at=3,
+        placement=_placement(number),
+    )
+    fleet.picture.world.jobs[placed.id] = placed
+    fleet.picture.on_node[number] = {placed.id: None}
+    assert desired(fleet.picture, Inbox(), number, START).attempts
+    there = fleet.picture.world.nodes[number]
+    fleet.picture.world.nodes[number] = msgspec.structs.replace(there, boot="2", fenced_at=4)
+    told = desired(fleet.picture, Inbox(), number, START)
+    assert (told.boot, told.attempts) == ("2", ())
 
 
 async def test_a_node_whose_orders_no_message_can_carry_keeps_no_other_from_its_own() -> None:
