@@ -126,6 +126,7 @@ class _Life:
         seen = Path(machine.ground.folder) / f"{machine.name}-{machine.disk.number}"
         self._supervisor = Supervisor(
             Parts(
+                boot=machine.boot,
                 host=_HOST,
                 runtime=hands,
                 ports=hands,

@@ -212,6 +212,9 @@ class Machine:
         if life.ordered:
             self._end(key, EndCause.NOT_STARTED, None)
             return
+        if life.note.stop and self.ground.loop.time() >= self.deadline_s:
+            self._end(key, EndCause.LEASE, KILL)  # its sitter looks first
+            return
         try:
             self.ground.running.begin(key, self.name)
         except PromiseBroken as error:
@@ -224,8 +227,6 @@ class Machine:
         status = random.Random(f"{self.ground.seed} {key.job} {key.attempt}").choice(EXITS)  # noqa: S311
         cause = EndCause.SIGNALLED if status & 0x7F else EndCause.EXITED
         self._later(dice.uniform(0.1, LIFE_S), self._end, key, cause, status)
-        if life.note.stop and self.ground.loop.time() >= self.deadline_s:
-            self._later(self._draw(TICK_S), self._mind_lease)
         self._later(dice.uniform(1.0, SAVE_EVERY_S), self._save, key, resumed + 1)
 
     def _save(self, key: WorkerKey, step: int) -> None:

@@ -17,13 +17,17 @@ FAULTS = (4, 16)
 
 
 class Act(msgspec.Struct, frozen=True):
-    """Something happens to ``who`` at ``at_s``, for ``for_s`` seconds; ``much`` says how bad."""
+    """Something happens to ``who`` at ``at_s``, for ``for_s`` seconds; ``much`` says how bad.
+
+    ``number`` is its place in the whole plan: a job keeps its name when other acts are left out.
+    """
 
     at_s: float
     do: str
     who: float = 0.0
     for_s: float = 0.0
     much: float = 0.0
+    number: int = 0
 
     def __str__(self) -> str:
         return f"{self.at_s:6.2f} {self.do:<14} {self.who:.3f} {self.for_s:6.2f} s {self.much:.3f}"
@@ -75,7 +79,10 @@ def draw(seed: int) -> Plan:
         nodes=dice.randint(2, 4),
         split=dice.random() < 0.6,
         twins=dice.random() < 0.3,
-        acts=tuple(sorted(acts, key=lambda act: act.at_s)),
+        acts=tuple(
+            msgspec.structs.replace(act, number=number)
+            for number, act in enumerate(sorted(acts, key=lambda act: act.at_s))
+        ),
     )
 
 

@@ -34,7 +34,7 @@ from ebbtide.testing.sim.faults import Calamities
 from ebbtide.testing.sim.ground import Ground, SimClock
 from ebbtide.testing.sim.loop import SimLoop
 from ebbtide.testing.sim.machines import Machine
-from ebbtide.testing.sim.plan import HORIZON_S, Act, Plan
+from ebbtide.testing.sim.plan import HORIZON_S, Plan
 from ebbtide.testing.sim.processes import Process, cards
 from ebbtide.testing.sim.store import Line, Store
 
@@ -87,10 +87,10 @@ class World:
 
     async def _live(self) -> None:
         loop = self.ground.loop
-        for number, act in enumerate(self.plan.acts):
+        for act in self.plan.acts:
             await asyncio.sleep(act.at_s - loop.time())
             if act.do == "submit":
-                self._ask(self._submit(number, act))
+                self._ask(self._submit(act.number))
             elif act.do == "stop":
                 self._ask(self._stop(act.who))
             else:
@@ -154,7 +154,7 @@ class World:
         self._asking.add(task)
         task.add_done_callback(self._asking.discard)
 
-    async def _submit(self, number: int, _act: Act) -> None:
+    async def _submit(self, number: int) -> None:
         dice = random.Random(f"{self.plan.seed} job {number}")  # noqa: S311  # repeatable on purpose
         name = job_name(number)
         body = JobSubmitted(job=name, workspace=TEAM, spec=_spec(dice))
