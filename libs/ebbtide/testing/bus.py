@@ -122,8 +122,8 @@ class _Follower:
 
     async def _run(self) -> None:
         try:
+            await self._bus.hub.network.travel()  # what follows close behind comes along
             while (message := self._next()) is not None:
-                await self._bus.hub.network.travel()
                 await hand_over(self._handler, message, self.stream)
         finally:
             self._task = None

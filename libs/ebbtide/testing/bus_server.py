@@ -214,6 +214,8 @@ def matches(pattern: str, subject: str) -> bool:
     """Say whether ``subject`` falls under ``pattern`` (``*``: one word, a last ``>``: some)."""
     if pattern == subject:
         return True
+    if pattern[-1] != ">" and "*" not in pattern:
+        return False
     wanted, words = pattern.split("."), subject.split(".")
     if wanted[-1] == ">":
         wanted.pop()

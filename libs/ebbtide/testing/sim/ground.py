@@ -16,7 +16,7 @@ from ebbtide.testing.sim.loop import SimLoop
 from ebbtide.testing.sim.store import Store
 
 CELL = "main"
-LEASE_S = 18.0
+LEASE_S = 9.0
 ENVIRON = {"EBB_LEASE_S": str(LEASE_S)}
 
 

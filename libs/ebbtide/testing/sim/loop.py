@@ -9,15 +9,15 @@ touch a file descriptor, a thread or a real clock.
 
 import asyncio
 import contextvars
-import heapq
 from collections import deque
+from collections.abc import Callable
+from heapq import heappop, heappush
 from typing import Any
 
 from ebbtide.contracts.errors import InvariantBroken
 
 CALLBACKS_MAX = 2_000_000
-"""Callbacks without any time passing, or in one world, after which it goes round in circles."""
-
+"""Callbacks of one world after which it goes round in circles; the busiest take a tenth of it."""
 CLEAR_S = 60.0
 
 
@@ -27,7 +27,7 @@ class Owner:
     def __init__(self, name: str) -> None:
         self.name = name
         self.frozen = False
-        self.kept_back: list[asyncio.Handle] = []
+        self.kept_back: list[Call] = []
         self.context = contextvars.copy_context()
         self.context.run(_OWNER.set, self)
 
@@ -39,29 +39,45 @@ class Owner:
         """Let it go on with all that would have been done meanwhile."""
         self.frozen = False
         kept, self.kept_back = self.kept_back, []
-        for handle in kept:
-            loop.readmit(handle)
+        loop.readmit(kept)
 
 
 _OWNER: contextvars.ContextVar[Owner | None] = contextvars.ContextVar("owner", default=None)
 
 
-class _Nothing:
-    """The selector of a loop without sockets."""
+class Call(asyncio.TimerHandle):
+    """A callback, perhaps with a time. The stdlib's is the same, and slower to make."""
 
-    def close(self) -> None:
-        """Close nothing."""
+    __slots__ = ()
+
+    def __init__(
+        self,
+        when: float,
+        callback: Callable[..., object],
+        args: tuple[Any, ...],
+        loop: "SimLoop",
+        context: contextvars.Context | None,
+    ) -> None:
+        self._when = when
+        self._callback = callback
+        self._args = args
+        self._loop = loop
+        self._context = contextvars.copy_context() if context is None else context
+        self._cancelled = False
+        self._scheduled = False
+        self._repr = None
+        self._source_traceback = None
 
 
 class SimLoop(asyncio.BaseEventLoop):
     """The stdlib's loop but for its clock, its idling and who may run."""
 
-    _ready: "deque[asyncio.Handle]"
-    _scheduled: list[asyncio.TimerHandle]
-
     def __init__(self) -> None:
         super().__init__()
         self._selector = _Nothing()
+        self._calls: deque[Call] = deque()
+        self._timers: list[tuple[float, int, Call]] = []
+        self._made = 0
         self._virtual_s = 0.0
         self._left = CALLBACKS_MAX
         self.set_exception_handler(self._note)
@@ -70,6 +86,30 @@ class SimLoop(asyncio.BaseEventLoop):
     def time(self) -> float:
         """Give virtual seconds since the world began."""
         return self._virtual_s
+
+    def call_soon(  # type: ignore[override]  # a shorter way to the same
+        self,
+        callback: Callable[..., object],
+        *args: Any,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.Handle:
+        """Have a callback run after all that are ready."""
+        call = Call(0.0, callback, args, self, context)
+        self._calls.append(call)
+        return call
+
+    def call_at(  # type: ignore[override]  # a shorter way to the same
+        self,
+        when: float,
+        callback: Callable[..., object],
+        *args: Any,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.TimerHandle:
+        """Have a callback run at a time; those of one time keep their order."""
+        call = Call(when, callback, args, self, context)
+        self._made += 1
+        heappush(self._timers, (when, self._made, call))
+        return call
 
     def clear(self) -> None:
         """End what still runs, so that nothing of this world outlives its loop."""
@@ -80,38 +120,37 @@ class SimLoop(asyncio.BaseEventLoop):
         if left:
             self.run_until_complete(asyncio.wait(left, timeout=CLEAR_S))
 
-    def readmit(self, handle: asyncio.Handle) -> None:
+    def readmit(self, calls: list[Call]) -> None:
         """Run what was kept back."""
-        self._ready.append(handle)
+        self._calls.extend(calls)
 
     def _note(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         self.unhandled.append(f"{context.get('message')}: {context.get('exception')!r}")
 
     def _run_once(self) -> None:
         """Take the timers that are due, then run what is ready; jump ahead when nothing is."""
-        ready, scheduled = self._ready, self._scheduled
-        while scheduled and scheduled[0]._cancelled:  # noqa: SLF001  # asyncio's own field
-            heapq.heappop(scheduled)._scheduled = False  # noqa: SLF001
-        if not ready:
-            if not scheduled:
+        calls, timers = self._calls, self._timers
+        while timers and timers[0][2]._cancelled:  # noqa: SLF001  # ours by inheritance
+            heappop(timers)
+        if not calls and not self._stopping:
+            if not timers:
                 raise InvariantBroken("everybody waits and no timer runs")
-            self._virtual_s = max(self._virtual_s, scheduled[0].when())
-        while scheduled and scheduled[0].when() <= self._virtual_s:
-            timer = heapq.heappop(scheduled)
-            timer._scheduled = False  # noqa: SLF001
-            ready.append(timer)
-        self._left -= len(ready)
+            self._virtual_s = max(self._virtual_s, timers[0][0])
+        now_s = self._virtual_s
+        while timers and timers[0][0] <= now_s:
+            calls.append(heappop(timers)[2])
+        self._left -= len(calls)
         if self._left < 0:
             raise InvariantBroken(f"not at rest after {CALLBACKS_MAX} callbacks")
-        for _ in range(len(ready)):
-            handle = ready.popleft()
-            if handle._cancelled:  # noqa: SLF001
+        for _ in range(len(calls)):
+            call = calls.popleft()
+            if call._cancelled:  # noqa: SLF001
                 continue
-            owner = handle._context.get(_OWNER)  # noqa: SLF001
+            owner = call._context.get(_OWNER)  # noqa: SLF001
             if owner is not None and owner.frozen:
-                owner.kept_back.append(handle)
+                owner.kept_back.append(call)
             else:
-                handle._run()  # noqa: SLF001
+                call._run()  # noqa: SLF001
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
         """Let cancelled timers lie until their time comes: worlds are short."""
@@ -121,3 +160,10 @@ class SimLoop(asyncio.BaseEventLoop):
 
     def _process_events(self, event_list: object) -> None:
         """Do nothing: there are no files."""
+
+
+class _Nothing:
+    """The selector of a loop without sockets."""
+
+    def close(self) -> None:
+        """Close nothing."""

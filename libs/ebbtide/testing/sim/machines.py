@@ -27,8 +27,9 @@ START_S, KILL_S, TICK_S = 0.05, 0.02, 1.0
 TERM, KILL = 15, 9
 EXITS = (0, 0, 0, 0, 256, KILL, 127 << 8)
 """Raw wait statuses that workers end with; of a gang the first drawn one counts for all."""
-LIFE_S = 25.0
-SAVE_EVERY_S = 8.0
+LIVES_S = (0.5, 2.0, 3.0, 8.0, 30.0)
+"""A worker lives at most so long; few live long, so that most worlds have room and come to rest."""
+SAVE_EVERY_S = 6.0
 
 
 class Disk(msgspec.Struct):
@@ -226,7 +227,8 @@ class Machine:
         dice = random.Random(f"{self.ground.seed} {key}")  # noqa: S311  # repeatable on purpose
         status = random.Random(f"{self.ground.seed} {key.job} {key.attempt}").choice(EXITS)  # noqa: S311
         cause = EndCause.SIGNALLED if status & 0x7F else EndCause.EXITED
-        self._later(dice.uniform(0.1, LIFE_S), self._end, key, cause, status)
+        life_s = dice.uniform(0.1, dice.choice(LIVES_S))
+        self._later(life_s, self._end, key, cause, status)
         self._later(dice.uniform(1.0, SAVE_EVERY_S), self._save, key, resumed + 1)
 
     def _save(self, key: WorkerKey, step: int) -> None:

@@ -8,6 +8,7 @@ that person would do.
 
 import asyncio
 import contextlib
+import gc
 import logging
 import random
 import sys
@@ -17,6 +18,7 @@ from typing import Any
 
 import structlog
 
+from ebbtide.contracts import subjects
 from ebbtide.contracts.envelope import Append, Recorded, Unit
 from ebbtide.contracts.errors import Conflict, EbbtideError, Unavailable
 from ebbtide.contracts.events import Event, JobStopRequested, JobSubmitted, NodeFenced
@@ -31,16 +33,18 @@ from ebbtide.testing.bus import Faults, MemoryServer
 from ebbtide.testing.checks import Checks, PromiseBroken
 from ebbtide.testing.sim.agents import Agent
 from ebbtide.testing.sim.faults import Calamities
-from ebbtide.testing.sim.ground import Ground, SimClock
+from ebbtide.testing.sim.ground import CELL, Ground, SimClock
 from ebbtide.testing.sim.loop import SimLoop
 from ebbtide.testing.sim.machines import Machine
 from ebbtide.testing.sim.plan import HORIZON_S, Plan
 from ebbtide.testing.sim.processes import Process, cards
 from ebbtide.testing.sim.store import Line, Store
 
-REST_S, LOOK_S = 900.0, 5.0
+REST_S, LOOK_S = 900.0, 1.0
 """How long a world may take to come to rest after the faults, and how often somebody looks."""
 ASK_AGAIN_S = 0.5
+RARELY = (50_000, 20, 100)
+"""When the collector looks for garbage: a world is small, and looking costs an eighth of it."""
 CAPACITY = {"cpu": 4000, "memory": 16384}
 
 
@@ -102,12 +106,28 @@ class World:
 
     async def _come_to_rest(self) -> None:
         until_s = self.ground.loop.time() + REST_S
-        while self._asking or self.picture.jobs or self.ground.running.at:
+        while self._asking or self.picture.jobs or self.ground.running.at or self._lags():
             await asyncio.sleep(LOOK_S)
             self._operate()
             if self.ground.loop.time() > until_s:
                 left = {one.id: one.stage for one in self.picture.jobs.values()}
                 raise PromiseBroken(f"never at rest: {left}, workers {self.ground.running.at}")
+
+    def _lags(self) -> bool:
+        """Say whether the stream still has to catch up with the log.
+
+        Raises:
+            PromiseBroken: it tells another story: a message is not the event of its sequence.
+        """
+        kept = self.ground.server.hub.streams.get(subjects.events_stream(CELL))
+        if kept is None or kept.next != len(self.ground.store.events) + 1:
+            return True
+        for recorded in self.ground.store.events[kept.first - 1 :]:
+            message = kept.after(recorded.position - 1)
+            event = message.headers[subjects.HEADER_EVENT] if message is not None else "none"
+            if event != recorded.event_id:
+                raise PromiseBroken(f"message {recorded.position} is event {event}: {recorded}")
+        return False
 
     def _operate(self) -> None:
         """Do what a person would: fence dead machines, stop what fits nowhere any more."""
@@ -229,11 +249,14 @@ def run(plan: Plan) -> int:
             failure=loop.create_future(),
         )
         world = World(plan, ground)
+        before = gc.get_threshold()
+        gc.set_threshold(*RARELY)
         try:
             loop.run_until_complete(world.live())
         finally:
             loop.clear()
             loop.close()
+            gc.set_threshold(*before)
         if errors:
             raise PromiseBroken(f"an error was logged: {errors[0]}")
         return sum(isinstance(one.body, JobSubmitted) for one in ground.store.events)
