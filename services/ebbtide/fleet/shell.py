@@ -222,7 +222,7 @@ class Fleet(Folding[Picture]):
             value = seals.seal(node.name, msgspec.json.encode(wanted), keys)
             revision = await self._bus.kv_put(bucket, node.name, value, revision)
         except Conflict:
-            self._written.pop(number)
+            self._written.pop(number, None)  # or all was forgotten meanwhile: the bus came back
             raise
         except Malformed as error:
             # One node's orders that no message can carry must not keep the others from theirs.

@@ -11,7 +11,7 @@ from ebbtide.chassis.context import Context
 from ebbtide.contracts import seals, subjects
 from ebbtide.contracts.agents import Desired
 from ebbtide.contracts.envelope import Append, Recorded
-from ebbtide.contracts.errors import Malformed, Rejected
+from ebbtide.contracts.errors import Conflict, Malformed, Rejected
 from ebbtide.contracts.events import (
     GangPlaced,
     NodeJoined,
@@ -170,6 +170,25 @@ async def test_what_was_placed_before_a_reboot_is_not_asked_of_the_new_life() ->
     fleet.picture.world.nodes[number] = msgspec.structs.replace(there, boot="2", fenced_at=4)
     told = desired(fleet.picture, Inbox(), number, START)
     assert (told.boot, told.attempts) == ("2", ())
+
+
+async def test_a_write_that_is_refused_while_the_bus_comes_back_is_tried_again() -> None:
+    fleet, bus = await _fleet()
+    fleet.decide(START)
+    await fleet.settle(())
+
+    async def another_writes_and_the_bus_comes_back() -> None:
+        bus.meanwhile = None
+        await bus.kv_put(BUCKET, "n1", msgspec.json.encode(Desired(epoch=1, position=0)), 0)
+        await fleet._ask_again()
+
+    bus.meanwhile = another_writes_and_the_bus_comes_back
+    with pytest.raises(Conflict):
+        await fleet.write()
+    await fleet.write()
+    entry = await bus.kv_get(BUCKET, "n1")
+    assert entry is not None
+    assert msgspec.json.decode(entry.value, type=Desired).boot == "boot-1"
 
 
 async def test_a_node_whose_orders_no_message_can_carry_keeps_no_other_from_its_own() -> None:
