@@ -103,6 +103,7 @@ def _lease_counted_from_receipt(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Hands, "write", write)
 
 
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     "plant",
     [

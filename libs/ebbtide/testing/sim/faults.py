@@ -167,7 +167,8 @@ class Calamities:
 
     def _server_back(self) -> None:
         self._ground.server_up = True
-        for one in (*self._processes, *self._agents):
+        everybody: list[Process | Agent] = [*self._processes, *self._agents]
+        for one in everybody:
             if not isinstance(one, Agent) or not one.is_cut:
                 one.restore()
 

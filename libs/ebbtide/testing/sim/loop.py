@@ -72,6 +72,8 @@ class Call(asyncio.TimerHandle):
 class SimLoop(asyncio.BaseEventLoop):
     """The stdlib's loop but for its clock, its idling and who may run."""
 
+    _stopping: bool
+
     def __init__(self) -> None:
         super().__init__()
         self._selector = _Nothing()

@@ -11,8 +11,8 @@ from collections.abc import Callable
 
 import msgspec
 
-from ebbtide.agent.model import End, Life, Note, WorkerKey
-from ebbtide.agent.reports import key_of
+from ebbtide.agent.model import Ending, Life, Note, WorkerKey
+from ebbtide.agent.reports import key_of_report
 from ebbtide.agent.runtimes import Heard, Plan, Signal
 from ebbtide.contracts.agents import CheckpointReport, WorkerReport
 from ebbtide.contracts.errors import Unavailable
@@ -27,6 +27,7 @@ START_S, KILL_S, TICK_S = 0.05, 0.02, 1.0
 TERM, KILL = 15, 9
 EXITS = (0, 0, 0, 0, 256, KILL, 127 << 8)
 """Raw wait statuses that workers end with; of a gang the first drawn one counts for all."""
+LONG_NAME, LONG_S = "long", 40.0
 LIVES_S = (0.5, 2.0, 3.0, 8.0, 30.0)
 """A worker lives at most so long; few live long, so that most worlds have room and come to rest."""
 SAVE_EVERY_S = 6.0
@@ -115,7 +116,7 @@ class Hands:
     def bury_for_good(self, report: WorkerReport) -> None:
         """Keep a tombstone on disk, and give the slot up."""
         if self._machine is not None:
-            key = key_of(report)
+            key = key_of_report(report)
             self._machine.disk.final[key] = report
             self._machine.disk.lives.pop(key, None)
 
@@ -135,22 +136,21 @@ class Machine:
         self.context = ground.outside
         self.port = 20_000
         self._slots = 0
-        self._living: set[WorkerKey] = set()
+        self._living: dict[WorkerKey, None] = {}  # in order: a set's is not the seed's
 
     def start(self, plan: Plan) -> Life:
         """Start a worker: its sitter is ordered now, and executes it a little later."""
         self._slots += 1
         life = Life(slot=self._slots, key=plan.key, note=plan.note)
         self.disk.lives[plan.key] = life
-        resumed = int(plan.env["EBB_RESUME_STEP"] or 0)
-        self._later(self._draw(START_S), self._execute, plan.key, resumed)
+        self._later(self._draw(START_S), self._execute, plan.key, plan.env)
         return life
 
     def bury(self, key: WorkerKey, note: Note, detail: str) -> Life:
         """Write down that a worker never starts."""
         self._slots += 1
         slot = self.disk.lives[key].slot if key in self.disk.lives else self._slots
-        end = End(cause=EndCause.NOT_STARTED, status=None, at_ns=self._ns(), detail=detail)
+        end = Ending(cause=EndCause.NOT_STARTED, status=None, at_ns=self._ns(), detail=detail)
         life = Life(slot=slot, key=key, note=note, ordered=True, end=end)
         self.disk.lives[key] = life
         return life
@@ -197,7 +197,7 @@ class Machine:
         for key, life in self.disk.lives.items():
             if life.end is None:
                 self.disk.lives[key] = msgspec.structs.replace(
-                    life, end=End(cause=EndCause.LOST, status=None, at_ns=self._ns())
+                    life, end=Ending(cause=EndCause.LOST, status=None, at_ns=self._ns())
                 )
 
     @property
@@ -205,7 +205,7 @@ class Machine:
         """Name the machine's present life."""
         return f"boot-{self.boots}"
 
-    def _execute(self, key: WorkerKey, resumed: int) -> None:
+    def _execute(self, key: WorkerKey, env: dict[str, str]) -> None:
         """Run a worker, unless its attempt was ended before."""
         life = self.disk.lives.get(key)
         if life is None or life.end is not None:
@@ -220,7 +220,7 @@ class Machine:
             self.ground.running.begin(key, self.name)
         except PromiseBroken as error:
             self.ground.fail(error)
-        self._living.add(key)
+        self._living[key] = None
         life = self._write(key, pid=life.slot, started_ns=self._ns())
         if self.heard is not None:
             self._call(self.heard.running, key, life.pid, life.started_ns)
@@ -228,8 +228,12 @@ class Machine:
         status = random.Random(f"{self.ground.seed} {key.job} {key.attempt}").choice(EXITS)  # noqa: S311
         cause = EndCause.SIGNALLED if status & 0x7F else EndCause.EXITED
         life_s = dice.uniform(0.1, dice.choice(LIVES_S))
+        if env["EBB_JOB_NAME"] == LONG_NAME:
+            life_s = LONG_S
         self._later(life_s, self._end, key, cause, status)
-        self._later(dice.uniform(1.0, SAVE_EVERY_S), self._save, key, resumed + 1)
+        self._later(
+            dice.uniform(1.0, SAVE_EVERY_S), self._save, key, int(env["EBB_RESUME_STEP"] or 0) + 1
+        )
 
     def _save(self, key: WorkerKey, step: int) -> None:
         """Seal a checkpoint and leave the word of it on disk."""
@@ -257,13 +261,13 @@ class Machine:
         if life is None or life.end is not None:
             return
         self._gone(key)
-        end = End(cause=cause, status=status, at_ns=self._ns(), log_bytes=1)
+        end = Ending(cause=cause, status=status, at_ns=self._ns(), log_bytes=1)
         life = self._write(key, end=end)
         if self.heard is not None:
             self._call(self.heard.ended, life)
 
     def _gone(self, key: WorkerKey) -> None:
-        self._living.discard(key)
+        self._living.pop(key, None)
         self.ground.running.end(key)
 
     def _write(self, key: WorkerKey, **said: object) -> Life:

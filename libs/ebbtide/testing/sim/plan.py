@@ -12,7 +12,7 @@ import msgspec
 
 HORIZON_S = 45.0
 """After this all faults end."""
-JOBS = (15, 60)
+JOBS = (10, 36)
 FAULTS = (4, 16)
 
 
@@ -61,7 +61,9 @@ LENGTHS: dict[str, tuple[float, float]] = {
     "fail_over": (0.1, 2.0),
 }
 """Every kind of fault, with its shortest and longest time. A quarter of lost nodes never return."""
-WOUNDED = 0.3
+LONG = 1.0
+"""How much of a job is one that lives long, needs little and ends with its node's lease."""
+WOUNDED = 0.4
 """The share of worlds with a node that is cut off at the worst moment."""
 SUSPENSE_S = 1.5
 """Faults that follow each other closely do so within this: most trouble is made by two at once."""
@@ -108,12 +110,14 @@ def _faults(dice: random.Random, kinds: Sequence[str]) -> list[Act]:
 def _wounded(dice: random.Random) -> list[Act]:
     """A node that is cut off just after it has heard, late, that its lease was renewed.
 
-    Chance alone makes this too rarely, and it is what leases are for.
+    Chance alone makes this too rarely, and it is what leases are for. Jobs that live long and end
+    with the lease are there to show it.
     """
     at_s, who = dice.uniform(2, HORIZON_S - 25), dice.random()
     slow_s, late_s = dice.uniform(0.5, 4), dice.uniform(2, 5.5)
     cut_s = at_s + slow_s + late_s + dice.uniform(0, 2)
     return [
+        *(Act(at_s - dice.random(), "submit", much=LONG) for _ in range(4)),
         Act(at_s, "bad_network", 0.95, slow_s + late_s, 0.6),
         Act(at_s + slow_s, "freeze_agent", who, late_s),
         Act(cut_s, "cut_agent", who, dice.uniform(12, 25)),

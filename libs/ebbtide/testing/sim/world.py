@@ -13,7 +13,7 @@ import logging
 import random
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator, MutableMapping
 from typing import Any
 
 import structlog
@@ -35,8 +35,8 @@ from ebbtide.testing.sim.agents import Agent
 from ebbtide.testing.sim.faults import Calamities
 from ebbtide.testing.sim.ground import CELL, Ground, SimClock
 from ebbtide.testing.sim.loop import SimLoop
-from ebbtide.testing.sim.machines import Machine
-from ebbtide.testing.sim.plan import HORIZON_S, Plan
+from ebbtide.testing.sim.machines import LONG_NAME, Machine
+from ebbtide.testing.sim.plan import HORIZON_S, LONG, Act, Plan
 from ebbtide.testing.sim.processes import Process, cards
 from ebbtide.testing.sim.store import Line, Store
 
@@ -74,11 +74,12 @@ class World:
         Raises:
             PromiseBroken: something happened that must never happen, or nothing more does.
         """
-        for one in (*self.processes, *self.agents):
+        everybody: list[Process | Agent] = [*self.processes, *self.agents]
+        for one in everybody:
             one.start()
         living = asyncio.ensure_future(self._live())
         await asyncio.wait((living, self.ground.failure), return_when=asyncio.FIRST_COMPLETED)
-        for one in (*self.processes, *self.agents):
+        for one in everybody:
             one.kill()
         for task in (living, *self._asking):
             task.cancel()
@@ -94,7 +95,7 @@ class World:
         for act in self.plan.acts:
             await asyncio.sleep(act.at_s - loop.time())
             if act.do == "submit":
-                self._ask(self._submit(act.number))
+                self._ask(self._submit(act))
             elif act.do == "stop":
                 self._ask(self._stop(act.who))
             else:
@@ -169,15 +170,16 @@ class World:
 
     # People, who ask until they are answered.
 
-    def _ask(self, asking: Any) -> None:
+    def _ask(self, asking: Coroutine[Any, Any, None]) -> None:
         task = self.ground.loop.create_task(asking)
         self._asking.add(task)
         task.add_done_callback(self._asking.discard)
 
-    async def _submit(self, number: int) -> None:
-        dice = random.Random(f"{self.plan.seed} job {number}")  # noqa: S311  # repeatable on purpose
-        name = job_name(number)
-        body = JobSubmitted(job=name, workspace=TEAM, spec=_spec(dice))
+    async def _submit(self, act: Act) -> None:
+        dice = random.Random(f"{self.plan.seed} job {act.number}")  # noqa: S311  # repeatable
+        name = job_name(act.number)
+        wanted = _long() if act.much == LONG else _spec(dice)
+        body = JobSubmitted(job=name, workspace=TEAM, spec=wanted)
         await self._say("api", job.stream(name), body, 0)
 
     async def _stop(self, who: float) -> None:
@@ -226,8 +228,22 @@ def _spec(dice: random.Random) -> JobSpec:
     )
 
 
+def _long() -> JobSpec:
+    return spec(cpu="500m", priority=9, when_cut_off="stop", name=LONG_NAME)
+
+
 def run(plan: Plan) -> int:
     """Live a world; give how many jobs it had.
+
+    Raises:
+        PromiseBroken: a promise was broken.
+    """
+    events = lived(plan).ground.store.events
+    return sum(isinstance(one.body, JobSubmitted) for one in events)
+
+
+def lived(plan: Plan) -> World:
+    """Give a world after all of its plan was lived and everything has come to rest.
 
     Raises:
         PromiseBroken: a promise was broken.
@@ -259,7 +275,7 @@ def run(plan: Plan) -> int:
             gc.set_threshold(*before)
         if errors:
             raise PromiseBroken(f"an error was logged: {errors[0]}")
-        return sum(isinstance(one.body, JobSubmitted) for one in ground.store.events)
+        return world
 
 
 @contextlib.contextmanager
@@ -268,7 +284,7 @@ def _told_of_errors() -> Iterator[list[str]]:
     before = structlog.get_config()
     errors: list[str] = []
 
-    def keep(_logger: object, _method: str, said: dict[str, Any]) -> dict[str, Any]:
+    def keep(_logger: object, _method: str, said: MutableMapping[str, Any]) -> str:
         error = sys.exc_info()[1]
         if not (isinstance(error, EbbtideError) and error.retryable):
             errors.append(str(said))
