@@ -88,6 +88,14 @@ class Sight(msgspec.Struct, kw_only=True):
         seen = self.leases.get(name)
         return seen.revision if seen is not None else 0
 
+    def returned(self, name: NodeName, now_s: float) -> None:
+        """Take in that the log has a node back: it renewed, whether or not this process saw it.
+
+        What was taken of it before is taken no more.
+        """
+        self.took.pop(name, None)
+        self.met[name] = now_s
+
     def meet(self, names: Iterable[NodeName], now_s: float) -> None:
         """Begin to look for the leases of nodes that have joined."""
         for name in names:

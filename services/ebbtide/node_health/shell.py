@@ -18,7 +18,9 @@ from ebbtide.chassis.service import Decision
 from ebbtide.chassis.settings import load
 from ebbtide.contracts import subjects
 from ebbtide.contracts.agents import Lease
+from ebbtide.contracts.envelope import Recorded
 from ebbtide.contracts.errors import Conflict, Unavailable
+from ebbtide.contracts.events import NodeReturned
 from ebbtide.contracts.ids import NodeName
 from ebbtide.node_health import CARD
 from ebbtide.node_health.model import Picture, Seen, Sight
@@ -59,10 +61,19 @@ class NodeHealth(Folding[Picture]):
         self._take: tuple[tuple[NodeName, int], ...] = ()
         self.poke_cycle: Callable[[], None] = lambda: None
 
+    def fold(self, events: Sequence[Recorded]) -> None:
+        """Take events in; a node that another replica saw renewing is silent no longer."""
+        super().fold(events)
+        for recorded in events:
+            if isinstance(recorded.body, NodeReturned):
+                name = self.picture.nodes[recorded.body.node].name
+                self._sight.returned(name, self._clock.monotonic_s())
+
     def decide(self, now: dt.datetime) -> Decision:
-        """Judge every node by what was seen of its lease."""
+        """Judge every node by what was seen of its lease; blind, begin to see again and again."""
         now_s = self._clock.monotonic_s()
-        if now_s - self._looked_s > self._limits.lease_s / GAP_OF_LEASE:
+        gap_s = now_s - self._looked_s
+        if gap_s > self._limits.lease_s / GAP_OF_LEASE or not self._bus.connected:
             self._begin(now_s)
         self._looked_s = now_s
         self._sight.meet((one.name for one in self.picture.nodes.values()), now_s)
