@@ -62,7 +62,7 @@ LENGTHS: dict[str, tuple[float, float]] = {
 }
 """Every kind of fault, with its shortest and longest time. A quarter of lost nodes never return."""
 LONG = 1.0
-"""How much of a job is one that lives long, needs little and ends with its node's lease."""
+"""How much of a job is one that lives long, on any node, and ends with that node's lease."""
 WOUNDED = 0.4
 """The share of worlds with a node that is cut off at the worst moment."""
 SUSPENSE_S = 1.5

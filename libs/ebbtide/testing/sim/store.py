@@ -19,6 +19,7 @@ from ebbtide.contracts.errors import EbbtideError, Unavailable
 from ebbtide.eventlog.entries import OnCommit, Stamps
 from ebbtide.eventlog.log import Checkpoint, Decided, Snapshot
 from ebbtide.eventlog.memory import MemoryLog
+from ebbtide.testing.checks import PromiseBroken
 
 T = TypeVar("T")
 REFUSED_S = 0.05
@@ -43,7 +44,10 @@ class _Undo(NamedTuple):
 
 
 class Store(MemoryLog):
-    """The log's server. ``seen`` is told each event in the moment in which it is recorded."""
+    """The log's server. ``seen`` is told each event in the moment in which it is recorded.
+
+    ``broken`` hears when a service decided on less than it, or a replica, had before.
+    """
 
     def __init__(self, clock: Stamps, dice: random.Random) -> None:
         super().__init__(clock)
@@ -52,6 +56,7 @@ class Store(MemoryLog):
         self.life = 0
         self.ears: list[tuple[Callable[[int], None], contextvars.Context]] = []
         self.seen: Callable[[Recorded], None] = lambda _: None
+        self.broken: Callable[[BaseException], None] = lambda _: None
         self._done: list[_Undo] = []
 
     @property
@@ -69,6 +74,9 @@ class Store(MemoryLog):
             {name: list(kept) for name, kept in self._snapshots.items()},
         )
         appended = await super().append(decided)
+        before = undo.checkpoints.get(decided.service)
+        if decided.revision is not None and before and before.read_to > decided.read_to:
+            self.broken(PromiseBroken(f"{decided} was decided on less than {before}"))
         self._done.append(undo)
         for recorded in self._events[undo.head :]:
             self.seen(recorded)

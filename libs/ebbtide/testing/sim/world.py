@@ -18,10 +18,17 @@ from typing import Any
 
 import structlog
 
+from ebbtide.agent.model import WorkerKey
 from ebbtide.contracts import subjects
 from ebbtide.contracts.envelope import Append, Recorded, Unit
 from ebbtide.contracts.errors import Conflict, EbbtideError, Unavailable
-from ebbtide.contracts.events import Event, JobStopRequested, JobSubmitted, NodeFenced
+from ebbtide.contracts.events import (
+    Event,
+    JobStopRequested,
+    JobSubmitted,
+    NodeChangeRequested,
+    WorkerEnded,
+)
 from ebbtide.contracts.ids import JobId, NodeName
 from ebbtide.contracts.job_spec import JobSpec
 from ebbtide.eventlog.log import Decided
@@ -56,7 +63,7 @@ class World:
         self.ground = ground
         self.checks, self.picture = Checks(), Picture()
         self.jobs: dict[JobId, JobSpec] = {}
-        ground.store.seen = self._seen
+        ground.store.seen, ground.store.broken = self._seen, ground.fail
         self.processes = [
             Process(card, ground) for card in cards(split=plan.split, twins=plan.twins)
         ]
@@ -135,8 +142,8 @@ class World:
         dead = {NodeName(one.name) for one in self.agents if not one.machine.alive}
         for there in self.picture.nodes.values():
             if there.name in dead and self._holds_live(there):
-                body = NodeFenced(node=there.number, why="its machine is gone")
-                self._ask(self._say("node_health", node.stream(there.number), body, there.version))
+                body = NodeChangeRequested(node=there.number, change="fence", reason="it burnt")
+                self._ask(self._say(node.stream(there.number), body, there.version))
         left = [one for one in self.picture.nodes.values() if one.name not in dead]
         for one in self.picture.jobs.values():
             if one.stage == "waiting" and not fit.gang_fits_empty(one.spec, left):
@@ -157,9 +164,19 @@ class World:
     def _seen(self, recorded: Recorded) -> None:
         try:
             self.checks.apply(recorded)
+            if isinstance(recorded.body, WorkerEnded):
+                self._ended(recorded.body)
             self.picture.apply(recorded)
         except EbbtideError as error:
             self.ground.fail(error)
+
+    def _ended(self, event: WorkerEnded) -> None:
+        """Whom the log calls ended, by whatever word, lives no more."""
+        one = self.picture.jobs[event.job]
+        key = WorkerKey(event.job, one.placed_epoch, event.attempt, event.round, event.worker)
+        there = self.ground.running.at.get((event.job, event.worker), {}).get(key)
+        if there is not None:
+            raise PromiseBroken(f"{key} is called ended, but lives on {there}: {event}")
 
     def _refold(self) -> None:
         """Know what the log still knows after a failover."""
@@ -180,7 +197,7 @@ class World:
         name = job_name(act.number)
         wanted = _long() if act.much == LONG else _spec(dice)
         body = JobSubmitted(job=name, workspace=TEAM, spec=wanted)
-        await self._say("api", job.stream(name), body, 0)
+        await self._say(job.stream(name), body, 0)
 
     async def _stop(self, who: float) -> None:
         names = list(self.picture.jobs)
@@ -190,9 +207,9 @@ class World:
     async def _stop_job(self, name: JobId) -> None:
         one = self.picture.jobs.get(name)
         if one is not None and one.stage != "final" and not one.stop_requested:
-            await self._say("api", job.stream(name), JobStopRequested(job=name), one.version)
+            await self._say(job.stream(name), JobStopRequested(job=name), one.version)
 
-    async def _say(self, service: str, stream: str, body: Event, expected: int) -> None:
+    async def _say(self, stream: str, body: Event, expected: int) -> None:
         """Append as a door does: until it is known to stand, or to have no place any more."""
         append = Append(stream=stream, body=body, expected=expected, workspace=TEAM)
         while True:
@@ -200,7 +217,7 @@ class World:
             try:
                 head = await line.head()
                 decided = Decided(
-                    service=service,
+                    service="api",
                     read_to=head,
                     decided_at=self.ground.clock.now(),
                     units=(Unit(appends=(append,)),),
@@ -229,7 +246,7 @@ def _spec(dice: random.Random) -> JobSpec:
 
 
 def _long() -> JobSpec:
-    return spec(cpu="500m", priority=9, when_cut_off="stop", name=LONG_NAME)
+    return spec(workers=2, cpu="2", priority=9, when_cut_off="stop", name=LONG_NAME)
 
 
 def run(plan: Plan) -> int:
