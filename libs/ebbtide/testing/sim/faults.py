@@ -134,6 +134,16 @@ class Calamities:
 
         return mend
 
+    def _slow_network(self, act: Act) -> Callable[[], None]:
+        """Delay messages, and do nothing worse to them."""
+        network = self._ground.server.hub.network
+        network.faults = Faults(delay_s=act.much * 3)
+
+        def mend() -> None:
+            network.faults = Faults(delay_s=0.002)
+
+        return mend
+
     def _trouble(self, **fields: object) -> Callable[[], None]:
         store = self._ground.store
         store.trouble = msgspec.structs.replace(store.trouble, **fields)

@@ -12,7 +12,7 @@ import msgspec
 
 HORIZON_S = 45.0
 """After this all faults end."""
-JOBS = (10, 36)
+JOBS, FEW = (10, 40), (4, 12)
 FAULTS = (4, 16)
 
 
@@ -53,6 +53,7 @@ LENGTHS: dict[str, tuple[float, float]] = {
     "cut_agent": (0.5, 25.0),
     "lose_power": (0.5, 25.0),
     "bad_network": (1.0, 15.0),
+    "slow_network": (1.0, 15.0),
     "slow_store": (1.0, 10.0),
     "lossy_store": (0.5, 6.0),
     "store_away": (0.2, 10.0),
@@ -63,7 +64,7 @@ LENGTHS: dict[str, tuple[float, float]] = {
 """Every kind of fault, with its shortest and longest time. A quarter of lost nodes never return."""
 LONG = 1.0
 """How much of a job is one that lives long, on any node, and ends with that node's lease."""
-WOUNDED = 0.4
+WOUNDED = 0.15
 """The share of worlds with a node that is cut off at the worst moment."""
 SUSPENSE_S = 1.5
 """Faults that follow each other closely do so within this: most trouble is made by two at once."""
@@ -73,13 +74,13 @@ def draw(seed: int) -> Plan:
     """Draw the world of a seed."""
     dice = random.Random(f"plan {seed}")  # noqa: S311  # repeatable on purpose
     kinds = dice.sample(sorted(LENGTHS), dice.randint(2, len(LENGTHS)))
-    acts = [Act(dice.uniform(0, HORIZON_S), "submit") for _ in range(dice.randint(*JOBS))]
+    is_wounded = dice.random() < WOUNDED
+    jobs = dice.randint(*(FEW if is_wounded else JOBS))
+    acts = [Act(dice.uniform(0, HORIZON_S), "submit") for _ in range(jobs)]
     acts += [
         Act(dice.uniform(0, HORIZON_S), "stop", dice.random()) for _ in range(dice.randint(0, 4))
     ]
-    acts += _faults(dice, kinds)
-    if dice.random() < WOUNDED:
-        acts += _wounded(dice)
+    acts += _wounded(dice) if is_wounded else _faults(dice, kinds)
     return Plan(
         seed=seed,
         nodes=dice.randint(2, 4),
@@ -114,11 +115,11 @@ def _wounded(dice: random.Random) -> list[Act]:
     with the lease are there to show it.
     """
     at_s, who = dice.uniform(2, HORIZON_S - 25), dice.random()
-    slow_s, late_s = dice.uniform(0.5, 4), dice.uniform(2, 5.5)
-    cut_s = at_s + slow_s + late_s + dice.uniform(0, 2)
+    slow_s, late_s = dice.uniform(1, 4), dice.uniform(3, 5)
+    cut_s = at_s + slow_s + late_s + dice.uniform(0, 1)
     return [
         *(Act(at_s - dice.random(), "submit", much=LONG) for _ in range(4)),
-        Act(at_s, "bad_network", 0.95, slow_s + late_s, 0.6),
+        Act(at_s, "slow_network", who, slow_s + late_s, 0.8),
         Act(at_s + slow_s, "freeze_agent", who, late_s),
         Act(cut_s, "cut_agent", who, dice.uniform(12, 25)),
     ]
