@@ -76,7 +76,6 @@ class SimLoop(asyncio.BaseEventLoop):
 
     def __init__(self) -> None:
         super().__init__()
-        self._selector = _Nothing()
         self._calls: deque[Call] = deque()
         self._timers: list[tuple[float, int, Call]] = []
         self._made = 0
@@ -153,19 +152,3 @@ class SimLoop(asyncio.BaseEventLoop):
                 owner.kept_back.append(call)
             else:
                 call._run()  # noqa: SLF001
-
-    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """Let cancelled timers lie until their time comes: worlds are short."""
-
-    def _write_to_self(self) -> None:
-        """Wake nobody: there are no other threads."""
-
-    def _process_events(self, event_list: object) -> None:
-        """Do nothing: there are no files."""
-
-
-class _Nothing:
-    """The selector of a loop without sockets."""
-
-    def close(self) -> None:
-        """Close nothing."""
