@@ -8,8 +8,10 @@ import os
 
 import pytest
 
+from ebbtide.contracts.events import JobFailed, JobSucceeded, NodeSuspected
 from ebbtide.testing.sim.plan import draw, keep
 from ebbtide.testing.sim.shrink import examine, shrink
+from ebbtide.testing.sim.world import lived
 
 SEED, KEEP = os.environ.get("EBB_SEED", ""), os.environ.get("EBB_KEEP", "")
 SEEDS = 200
@@ -27,6 +29,15 @@ def test_whatever_happens_every_job_ends_and_no_promise_is_broken(seed: int) -> 
 def test_thousands_of_worlds_break_no_promise(batch: int) -> None:
     for seed in range(SEEDS + batch * LONG_BATCH, SEEDS + (batch + 1) * LONG_BATCH):
         examine(seed)
+
+
+def test_where_nothing_fails_every_job_runs_to_its_own_end() -> None:
+    quiet = draw(0)
+    acts = [number for number, act in enumerate(quiet.acts) if act.do == "submit"]
+    events = [one.body for one in lived(keep(quiet, acts)).ground.store.events]
+    ended = [one.job for one in events if isinstance(one, JobSucceeded | JobFailed)]
+    assert len(ended) >= len(acts) * 3 / 4, "but for gangs that fit on no nodes of this world"
+    assert not [one for one in events if isinstance(one, NodeSuspected)]
 
 
 def test_shrinking_leaves_only_the_acts_that_it_takes() -> None:

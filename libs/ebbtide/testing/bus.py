@@ -35,9 +35,9 @@ class MemoryServer:
         self.hub = Hub(Network(faults or Faults(), seed), max_kept)
         self._buses: list[MemoryBus] = []
 
-    def connect(self, name: str = "") -> "MemoryBus":
-        """Open a connection."""
-        bus = MemoryBus(self.hub, name)
+    def connect(self, name: str = "", inbox: str = "") -> "MemoryBus":
+        """Open a connection; answers come to subjects under ``inbox``, if it is given."""
+        bus = MemoryBus(self.hub, name, inbox)
         self._buses.append(bus)
         return bus
 
@@ -143,9 +143,10 @@ class _Follower:
 class MemoryBus:
     """One connection to a :class:`MemoryServer`; implements :class:`ebbtide.chassis.bus.Bus`."""
 
-    def __init__(self, hub: Hub, name: str = "") -> None:
+    def __init__(self, hub: Hub, name: str = "", inbox: str = "") -> None:
         self.hub = hub
         self.name = name
+        self._inbox = inbox or f"_INBOX.{id(self)}"
         self.listeners: list[_Listener] = []
         self.watches: list[_Watch] = []
         self.followers: list[_Follower] = []
@@ -207,7 +208,7 @@ class MemoryBus:
         """Send and give the first answer."""
         self._check()
         self._inboxes += 1
-        inbox = f"_INBOX.{id(self)}.{self._inboxes}"
+        inbox = f"{self._inbox}.{self._inboxes}"
         answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
 
         async def resolve(message: Message) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 import msgspec
 
 from ebbtide.agent.model import WorkerKey
+from ebbtide.contracts import subjects
 from ebbtide.testing.builders import START
 from ebbtide.testing.bus import MemoryBus, MemoryServer
 from ebbtide.testing.checks import PromiseBroken
@@ -81,11 +82,16 @@ class Ground(msgspec.Struct, kw_only=True):
     running: Running = msgspec.field(default_factory=Running)
     outside: contextvars.Context = msgspec.field(default_factory=contextvars.Context)
     server_up: bool = True
+    connections: int = 0
     failure: "asyncio.Future[None]"
 
     def connect(self, name: str) -> MemoryBus:
-        """Open a connection to the bus; while its server is away, it waits."""
-        bus = self.server.connect(name)
+        """Open a connection to the bus; while its server is away, it waits.
+
+        Answers come to addresses of the connection's own: agents are answered nowhere else.
+        """
+        self.connections += 1
+        bus = self.server.connect(name, f"{subjects.inbox(CELL, name)}.{self.connections}")
         if not self.server_up:
             bus.cut()
         return bus
