@@ -188,7 +188,7 @@ async def test_a_write_that_is_refused_while_the_bus_comes_back_is_tried_again()
     await fleet.write()
     entry = await bus.kv_get(BUCKET, "n1")
     assert entry is not None
-    assert msgspec.json.decode(entry.value, type=Desired).boot == "boot-1"
+    assert msgspec.json.decode(seals.body_of(entry.value), type=Desired).boot == "boot-1"
 
 
 async def test_a_node_whose_orders_no_message_can_carry_keeps_no_other_from_its_own() -> None:

@@ -16,7 +16,7 @@ from ebbtide.agent.runtimes.plans import Host
 from ebbtide.agent.supervisor import Parts, Supervisor, Worker
 from ebbtide.agent.tombstones import Tombstones
 from ebbtide.chassis.bus import Entry, Message, Subscription
-from ebbtide.contracts import subjects
+from ebbtide.contracts import seals, subjects
 from ebbtide.contracts.agents import CheckpointAck, Desired, Registration
 from ebbtide.contracts.errors import Unavailable
 from ebbtide.contracts.ids import NodeName, PoolName
@@ -172,7 +172,7 @@ class _Life:
         self._listening.append(await bus.kv_watch(bucket, name, self._on_desired))
 
     async def _on_desired(self, entry: Entry) -> None:
-        self._supervisor.take(msgspec.json.decode(entry.value, type=Desired))
+        self._supervisor.take(msgspec.json.decode(seals.body_of(entry.value), type=Desired))
 
     async def _on_tell(self, _message: Message) -> None:
         self._supervisor.say_whole()
