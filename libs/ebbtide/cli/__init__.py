@@ -40,7 +40,12 @@ def main(argv: list[str] | None = None) -> int:
 
         return INTERRUPTED
     except BrokenPipeError:
-        return _reader_left()
+        return _forget_output(0)
+    except OSError as error:
+        from ebbtide.cli.exits import UNAVAILABLE
+
+        sys.stderr.write(f"ebb: the output cannot be written: {error.strerror}\n")
+        return _forget_output(UNAVAILABLE)
     return code
 
 
@@ -63,10 +68,10 @@ def _unknown(verb: str) -> int:
     return USAGE
 
 
-def _reader_left() -> int:
-    """End quietly when whoever read our output has left, as ``head`` does."""
+def _forget_output(code: int) -> int:
+    """End quietly when whoever read our output has left, as ``head`` does, or takes no more."""
     import os
 
     # What is still buffered must not raise once more while the interpreter ends.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return 0
+    return code

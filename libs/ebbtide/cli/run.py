@@ -23,6 +23,13 @@ def run(command: click.Command, argv: list[str], rest: tuple[str, ...] = ()) -> 
             code = command.invoke(context)
     except click.exceptions.Exit as error:
         return error.exit_code
+    except click.exceptions.NoArgsIsHelpError as error:
+        sys.stderr.write(f"{error.format_message()}\n")
+        return exits.USAGE
+    except click.exceptions.Abort:
+        # Interrupted, or nobody there to answer, while something was asked.
+        sys.stderr.write(f"{name}: nothing was changed\n")
+        return exits.INTERRUPTED
     except click.ClickException as error:
         what = clean(error.format_message()).rstrip(".")
         sys.stderr.write(f"{name}: {what}; see `{name} --help`\n")

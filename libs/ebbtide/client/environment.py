@@ -50,6 +50,12 @@ def find(environ: Mapping[str, str]) -> Where:
         url, cell = local.url, local.cell
     if not token:
         token = _token(folder / "secrets" / "admin.token", is_local=not environ.get("EBB_URL"))
+    if not token.isascii() or not token.isprintable() or " " in token:
+        detail = "the token holds what no token has, such as a space or a line break"
+        hint = "set EBB_TOKEN to what `ebb token create` printed, and nothing more"
+        raise Malformed(
+            Rejected(code="auth.malformed", field="EBB_TOKEN", detail=detail, hint=hint)
+        )
     return Where(url, token, cell)
 
 

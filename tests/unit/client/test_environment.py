@@ -45,3 +45,11 @@ def test_without_any_platform_it_says_how_to_get_one(tmp_path: Path) -> None:
 def test_a_damaged_home_is_named(tmp_path: Path, text: str) -> None:
     with pytest.raises(Malformed, match=r"platform\.json"):
         find({"EBB_HOME": str(_home(tmp_path, text))})
+
+
+@pytest.mark.parametrize("token", ["a\nb", "a b", "ebb_admin_a1_ü", "a\x00"])
+def test_a_token_that_can_be_none_is_refused_without_showing_it(tmp_path: Path, token: str) -> None:
+    with pytest.raises(Malformed) as caught:
+        find({"EBB_HOME": str(tmp_path), "EBB_URL": "http://x", "EBB_TOKEN": token})
+    assert caught.value.rejected.field == "EBB_TOKEN"
+    assert token not in str(caught.value.rejected)
