@@ -24,6 +24,8 @@ from ebbtide.testing.sim.ground import Ground
 
 START_S, KILL_S, TICK_S = 0.05, 0.02, 1.0
 """Longest times to execute a worker, to kill it, and until a sitter looks at the lease again."""
+MOMENT_S = 1e-6
+"""A timer of floats may come this much early."""
 TERM, KILL = 15, 9
 EXITS = (0, 0, 0, 0, 256, KILL, 127 << 8)
 """Raw wait statuses that workers end with; of a gang the first drawn one counts for all."""
@@ -176,7 +178,7 @@ class Machine:
         self._later(left_s if left_s > 0 else self._draw(TICK_S), self._mind_lease)
 
     def _mind_lease(self) -> None:
-        if self.ground.loop.time() >= self.deadline_s:
+        if self.ground.loop.time() >= self.deadline_s - MOMENT_S:
             for key in list(self._living):
                 if self.disk.lives[key].note.stop:
                     self._end(key, EndCause.LEASE, KILL)
