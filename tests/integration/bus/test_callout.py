@@ -260,7 +260,7 @@ async def test_an_agent_that_is_refused_says_so_but_not_with_what_token(
     platform.revoke(TOKEN)
     with capture_logs() as lines:
         await platform.join(wait_s=0)
-        await wait_until(lambda: "Authorization" in str(lines), "it is said")
+        await wait_until(lambda: "Authorization" in str(lines), "it is said", timeout_s=30)
     assert TOKEN not in str(lines)
 
 
