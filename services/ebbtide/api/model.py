@@ -6,7 +6,7 @@ the views.
 """
 
 import datetime as dt
-from typing import assert_never, get_args
+from typing import TypeVar, assert_never, get_args
 
 import msgspec
 
@@ -46,6 +46,7 @@ STORY_MAX = 2048
 
 _JOB: frozenset[type] = frozenset(get_args(JobEvent))
 _NODE: frozenset[type] = frozenset(get_args(NodeEvent))
+Name = TypeVar("Name", bound=str)
 _CHANGE = msgspec.structs.replace
 
 
@@ -232,13 +233,14 @@ class Picture(msgspec.Struct, kw_only=True):
     """Everything alive, and how many jobs of each workspace are in each phase, ended ones included.
 
     It mutates inside :meth:`apply` for speed, still without any I/O. ``used`` is by node what
-    placements hold there.
+    placements hold there, ``there`` how many workers of which jobs have their places there.
     """
 
     jobs: dict[JobId, Alive] = {}
     nodes: dict[NodeNumber, Node] = {}
     tokens: dict[TokenId, Token] = {}
     used: dict[NodeNumber, dict[str, int]] = {}
+    there: dict[NodeNumber, dict[JobId, int]] = {}
     counts: dict[Workspace, dict[Phase, int]] = {}
 
     def apply(self, recorded: Recorded) -> Alive | Node | Token | None:
@@ -285,7 +287,7 @@ class Picture(msgspec.Struct, kw_only=True):
         ]
         row = hold(alive.row, recorded, event, list(names))
         for held in set(row.held) ^ set(alive.row.held):
-            self.charge(alive.spec, held, 1 if held in row.held else -1)
+            self._charge(alive, held, 1 if held in row.held else -1)
         return self._keep(Alive(row=row, spec=alive.spec))
 
     def _checkpoint(self, recorded: Recorded, event: CheckpointCommitted) -> Alive | None:
@@ -327,13 +329,18 @@ class Picture(msgspec.Struct, kw_only=True):
 
     def recharge(self) -> None:
         """Work out what placements hold on nodes from the jobs: after a start from the views."""
-        self.used = {}
+        self.used, self.there = {}, {}
         for alive in self.jobs.values():
             for held in alive.row.held:
-                self.charge(alive.spec, held, 1)
+                self._charge(alive, held, 1)
 
-    def charge(self, spec: JobSpec, held: Held, sign: int) -> None:
+    def _charge(self, alive: Alive, held: Held, sign: int) -> None:
         """Add what a placement holds to its nodes, or take it away again."""
+        for number in held.nodes:
+            _add(self.there.setdefault(number, {}), alive.row.id, sign)
+            if not self.there[number]:
+                del self.there[number]
+        spec = alive.spec
         for (role, _), number in zip(workers_of(spec), held.nodes, strict=False):
             need = spec.roles[role].resources
             used = self.used.setdefault(number, {})
@@ -350,7 +357,7 @@ class Picture(msgspec.Struct, kw_only=True):
         return {name: amount - used.get(name, 0) for name, amount in node.capacity.items()}
 
 
-def _add(amounts: dict[str, int], name: str, amount: int) -> None:
+def _add(amounts: dict[Name, int], name: Name, amount: int) -> None:
     """Add to an amount; what comes to nothing is forgotten, so that equal use looks equal."""
     amounts[name] = amounts.get(name, 0) + amount
     if amounts[name] == 0:

@@ -49,30 +49,31 @@ def job_detail(alive: Alive, picture: Picture) -> JobDetail:
 
 def node_view(node: Node, picture: Picture) -> NodeView:
     """Show a node in a list."""
-    jobs = sum(1 for one in picture.jobs.values() if _workers_on(one.row, node))
+    jobs = len(picture.there.get(node.number, {}))
     return NodeView(**_node_fields(node, picture), jobs=jobs)  # type: ignore[arg-type]  # by name
 
 
 def node_detail(node: Node, picture: Picture, sees: Callable[[Workspace], bool]) -> NodeDetail:
     """Show a node with its work; of jobs that do not exist for the caller only their number."""
-    there = [
-        NodeWork(
-            id=one.row.id,
-            name=one.row.name,
-            workspace=one.row.workspace,
-            phase=one.row.phase,
-            attempt=one.row.attempt,
-            workers=workers,
-        )
-        for one in picture.jobs.values()
-        if (workers := _workers_on(one.row, node))
-    ]
+    there = picture.there.get(node.number, {})
+    rows = [picture.jobs[name].row for name in there]
     return NodeDetail(
         **_node_fields(node, picture),  # type: ignore[arg-type]  # by name
         address=node.address,
         boot=node.boot,
         jobs=len(there),
-        work=tuple(one for one in there if sees(one.workspace)),
+        work=tuple(_work(row, there[row.id]) for row in rows if sees(row.workspace)),
+    )
+
+
+def _work(row: Row, workers: int) -> NodeWork:
+    return NodeWork(
+        id=row.id,
+        name=row.name,
+        workspace=row.workspace,
+        phase=row.phase,
+        attempt=row.attempt,
+        workers=workers,
     )
 
 
@@ -82,10 +83,6 @@ def _node_fields(node: Node, picture: Picture) -> dict[str, object]:
 
 
 _SAME_OF_NODES = frozenset(NodeView.__struct_fields__) & frozenset(Node.__struct_fields__)
-
-
-def _workers_on(row: Row, node: Node) -> int:
-    return sum(held.nodes.count(node.number) for held in row.held)
 
 
 def token_view(token: Token, secret: str = "") -> TokenView:
