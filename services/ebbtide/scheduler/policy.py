@@ -147,11 +147,11 @@ class _Room:
 
     def place(self, one: Job) -> Unit | None:
         """Place a job in the first pool that has room for all of it; None if none has."""
-        need = fit.gang_total(one.spec)
-        used = self._used.setdefault(one.spec.quota, {})
         for pool, free in sorted(self._pools.items()):
             places = fit.place_gang(one.spec, free)
             if places is not None:
+                need = fit.gang_total(one.spec)
+                used = self._used.get(one.spec.quota, {})
                 self._used[one.spec.quota] = resources.total((used, need))
                 gang = GangPlaced(
                     job=one.id,
