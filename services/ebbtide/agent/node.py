@@ -188,11 +188,7 @@ class Node:
     def _on_lease(self, stands: bool) -> None:
         if stands != self.supervisor.lease_stands:
             _log.info("lease.stands" if stands else "lease.ran_out", node=self._facts.node)
-            self.supervisor.lease_stands = stands
-            self.supervisor.reconcile_soon()
-            if stands:
-                # Meanwhile the node may have been fenced, and what still runs here given up.
-                self.supervisor.say_whole()
+        self.supervisor.on_lease(stands)
 
     async def _register(self) -> None:
         """Say what this machine is, until it is answered and each minute again."""

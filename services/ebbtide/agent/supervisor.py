@@ -298,6 +298,16 @@ class Supervisor:
                 self._known.pop(key.job, None)
                 self._fences.pop(key.job, None)
 
+    def on_lease(self, stands: bool) -> None:
+        """Hear whether the lease stands; nothing that ends with it is started while it does not."""
+        if stands == self.lease_stands:
+            return
+        self.lease_stands = stands
+        self.reconcile_soon()
+        if stands:
+            # Meanwhile the node may have been fenced, and what still runs here given up.
+            self.say_whole()
+
     def say_whole(self) -> None:
         """Say everything again, tombstones too: whoever listens may have forgotten it."""
         alive = [one.report() for one in self.workers() if one.phase is not Phase.STARTING]

@@ -139,7 +139,7 @@ class _Life:
         holder = f"{machine.name}-{machine.disk.number}"
         own = Own(NodeName(machine.name), machine.boot, holder, LEASE_S)
         has_stop = self._supervisor.has_stop_workers
-        ties = Ties(self._on_lease, lambda: not has_stop(), machine.ground.loop.time)
+        ties = Ties(self._supervisor.on_lease, lambda: not has_stop(), machine.ground.loop.time)
         self._lease = LeaseHolder(own, bus, subjects.lease_bucket(CELL), hands, ties)
         self._saved = asyncio.Event()
         self._listening: list[Subscription] = []
@@ -180,11 +180,6 @@ class _Life:
     async def _on_return(self) -> None:
         self._lease.poke()
         self._outbox.say_all_again()
-
-    def _on_lease(self, stands: bool) -> None:
-        if stands != self._supervisor.lease_stands:
-            self._supervisor.lease_stands = stands
-            self._supervisor.reconcile_soon()
 
     async def _register(self) -> None:
         subject = subjects.agent(CELL, self._machine.name, "register")
