@@ -6,6 +6,9 @@ age, questions asked while the log was away would stand in the way of those that
 
 from typing import Generic, TypeVar
 
+import msgspec
+import structlog
+
 from ebbtide.chassis.bus import Message
 from ebbtide.chassis.clock import Clock
 from ebbtide.contracts import subjects
@@ -16,6 +19,7 @@ ASKED_S = 10.0
 """Agents wait 5 s for an answer."""
 
 T = TypeVar("T")
+_log = structlog.get_logger()
 
 
 def is_agents_own(cell: str, message: Message) -> bool:
@@ -29,6 +33,18 @@ def is_agents_own(cell: str, message: Message) -> bool:
     own = f"{subjects.inbox(cell, subjects.node_of(message.subject))}."
     answers_home = not message.reply or message.reply.startswith(own)
     return answers_home and subjects.HEADER_STREAM not in message.headers
+
+
+def agents_word(cell: str, message: Message, kind: type[T]) -> T | None:
+    """Read what an agent says; nothing where it is not its own word, or cannot be read."""
+    if not is_agents_own(cell, message):
+        _log.warning("agent.not_its_own_word", subject=message.subject, reply=message.reply)
+        return None
+    try:
+        return msgspec.json.decode(message.data, type=kind)
+    except msgspec.MsgspecError as error:
+        _log.warning("agent.malformed", subject=message.subject, error=str(error))
+        return None
 
 
 class Asked(Generic[T]):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 import structlog
 
-from ebbtide.chassis.asked import Asked, is_agents_own
+from ebbtide.chassis.asked import Asked, agents_word
 from ebbtide.chassis.bus import Message, Subscription
 from ebbtide.chassis.context import Context, Part
 from ebbtide.chassis.cycle import Cycle, Folding
@@ -48,13 +48,8 @@ class Catalogue(Folding[Picture]):
         return [await self._bus.subscribe(topic, self._on_report, queue=CARD.name)]
 
     async def _on_report(self, message: Message) -> None:
-        if not is_agents_own(self._cell, message):
-            _log.warning("agent.not_its_own_word", subject=message.subject, reply=message.reply)
-            return
-        try:
-            report = msgspec.json.decode(message.data, type=CheckpointReport)
-        except msgspec.MsgspecError as error:
-            _log.warning("checkpoint.malformed", subject=message.subject, error=str(error))
+        report = agents_word(self._cell, message, CheckpointReport)
+        if report is None:
             return
         self._waiting.take(message.reply, (subjects.node_of(message.subject), report))
         self.poke_cycle()

@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeVar
 import msgspec
 import structlog
 
-from ebbtide.chassis.asked import Asked, is_agents_own
+from ebbtide.chassis.asked import Asked, agents_word
 from ebbtide.chassis.bus import Entry, Message, Subscription
 from ebbtide.chassis.context import Context, Part
 from ebbtide.chassis.cycle import Cycle, Folding
@@ -233,15 +233,8 @@ class Fleet(Folding[Picture]):
 
 def _said(cell: str, message: Message, kind: type[Said]) -> Said | None:
     """Read what an agent says; nothing where it cannot be read, or speaks for another node."""
-    if not is_agents_own(cell, message):
-        _log.warning("agent.not_its_own_word", subject=message.subject, reply=message.reply)
-        return None
-    try:
-        said = msgspec.json.decode(message.data, type=kind)
-    except msgspec.MsgspecError as error:
-        _log.warning("agent.malformed", subject=message.subject, error=str(error))
-        return None
-    if said.node != subjects.node_of(message.subject):
+    said = agents_word(cell, message, kind)
+    if said is not None and said.node != subjects.node_of(message.subject):
         _log.warning("agent.of_another_node", subject=message.subject, node=said.node)
         return None
     return said
