@@ -287,7 +287,7 @@ class Link:
             inbox = client.new_inbox()
             await client.subscribe(f"{inbox}.*", cb=self._answered)
         except (errors.Error, OSError, TimeoutError) as error:
-            self._refusal = str(error) or "no server answers"
+            self._refusal = _why(error)
             await _end(client, flush=False)
             return None
         except asyncio.CancelledError:
@@ -336,6 +336,16 @@ class Link:
             if not asked.answer.done():
                 lost = Unavailable("the connection was lost before an answer came")
                 asked.answer.set_exception(lost)
+
+
+def _why(error: Exception) -> str:
+    """Say why there is no connection.
+
+    A server that refuses a login closes at once, and what it said may be lost with the connection.
+    """
+    if isinstance(error, ConnectionResetError | errors.UnexpectedEOF):
+        return "the server ended the connection at the login, as it does when it refuses a token"
+    return str(error) or "no server answers"
 
 
 async def _end(client: Client, *, flush: bool) -> None:
