@@ -260,7 +260,7 @@ class Link:
             lost.set()
 
         async def failed(error: Exception) -> None:
-            self._refusal = str(error) or type(error).__name__
+            self._refusal = _why(error)
             if "permissions violation" in self._refusal:
                 self._refused(self._refusal)
 
